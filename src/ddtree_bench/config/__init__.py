@@ -1,0 +1,18 @@
+"""The typed configuration of a run."""
+
+from ddtree_bench.config.load import load_config
+from ddtree_bench.config.model import Config
+from ddtree_bench.config.protocol import Analysis, Protocol, Warmup
+from ddtree_bench.config.server import Server
+from ddtree_bench.config.workload import CLASSES, Workload
+
+__all__ = [
+    "CLASSES",
+    "Analysis",
+    "Config",
+    "Protocol",
+    "Server",
+    "Warmup",
+    "Workload",
+    "load_config",
+]

@@ -1,0 +1,57 @@
+"""How measuring is done (`protocol`) and how it is judged (`analysis`)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ddtree_bench.config.base import Section
+
+
+class Warmup(Section):
+    """Requests before the measurement; their numbers are thrown away."""
+
+    min_requests: Annotated[int, Field(ge=1)] = Field(2, description="At least so many.")
+    max_requests: Annotated[int, Field(ge=1)] = Field(
+        8, description="At most so many; reaching it is recorded."
+    )
+    tolerance: Annotated[float, Field(gt=0)] = Field(
+        0.1,
+        description="Stable when seconds per token of two requests in a row differ by less, "
+        "relative.",
+    )
+    max_new_tokens: Annotated[int, Field(ge=8)] = Field(
+        32, description="Length of a warm-up answer, tokens."
+    )
+
+
+class Protocol(Section):
+    """How every server is measured."""
+
+    launches: Annotated[int, Field(ge=1)] = Field(
+        2, description="Times each server is launched, once a round; every second round mirrored."
+    )
+    seed: int = Field(0, description="Orders the prompts of each repeat and seeds sampling.")
+    attempts: Annotated[int, Field(ge=1)] = Field(
+        2, description="Tries of a launch before its failure is recorded."
+    )
+    request_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        120.0, description="Longest silence of a server within a request."
+    )
+    flush_cache: bool = Field(
+        True, description="Flush the prefix cache before every cell and check that it was cold."
+    )
+    warmup: Warmup = Field(Warmup(), description="Requests before the measurement.")
+
+
+class Analysis(Section):
+    """How numbers become verdicts; a change here measures nothing again."""
+
+    baseline: str = Field("ar", description="Server of plain decoding that all are compared with.")
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        0.95, description="Level of the intervals."
+    )
+    margin: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.02, description="Smallest relative difference worth acting on."
+    )

@@ -1,0 +1,60 @@
+"""What is asked of a server: the section `workloads`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ddtree_bench.config.base import Section
+
+CLASSES = ("short", "longform", "multiturn", "structured", "agentic")
+"""The five workload classes; each weighs the same in the pooled figures."""
+
+WorkloadClass = Literal["short", "longform", "multiturn", "structured", "agentic", "original"]
+
+
+class Workload(Section):
+    """Prompts of one class and how they are sent."""
+
+    workload_class: WorkloadClass = Field(
+        alias="class",
+        description="One of the five classes, or `original` (the three prompts of the original "
+        "notes, measured by the notes' own formula and left out of pooled figures).",
+    )
+    prompts: str = Field(description="File of prompts, JSON Lines.")
+    sample: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
+        "all", description="Prompts drawn from the file, the same for every server."
+    )
+    max_new_tokens: Annotated[int, Field(ge=1)] = Field(
+        96, description="Longest answer, tokens; for conversations: of each turn."
+    )
+    temperature: Annotated[float, Field(ge=0)] = Field(0.0, description="0 decodes greedily.")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Nucleus, always sent.")
+    top_k: int = Field(-1, description="−1 keeps the whole vocabulary; always sent.")
+    route: Literal["generate", "chat"] = Field(
+        "generate",
+        description="`generate`: SGLang's native route, prompt rendered by the client, token ids "
+        "and counters of every request. `chat`: the OpenAI route.",
+    )
+    stream: bool = Field(True, description="Stream the answer (times of every event).")
+    concurrency: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (1,), min_length=1, description="Requests in flight; a cell each."
+    )
+    repeats: Annotated[int, Field(ge=1)] = Field(
+        1, description="Passes over the prompts in each launch; a cell each."
+    )
+    rounds: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        None, description="Rounds that measure this workload; default: all."
+    )
+    max_steps: Annotated[int, Field(ge=1)] = Field(
+        4, description="Tool loops: most requests in one loop."
+    )
+
+    @model_validator(mode="after")
+    def _values_are_distinct(self) -> Self:
+        for key in ("concurrency", "rounds"):
+            values = getattr(self, key) or ()
+            if len(set(values)) != len(values):
+                raise ValueError(f"`{key}` names a value twice: {list(values)}")
+        return self

@@ -1,0 +1,1 @@
+"""How models get onto this machine and into Hugging Face folders."""

@@ -1,0 +1,54 @@
+"""What one session measures, as a file: the only thing that a GPU node needs besides the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from ddtree_bench import PROTOCOL
+from ddtree_bench.config import Config, Protocol, Server, Workload
+from ddtree_bench.config.base import Section
+from ddtree_bench.hashing import file_sha256
+
+NOT_MEASURED = {"title"}
+"""Keys of a server that cannot change its numbers; a new title measures nothing again."""
+
+
+class SessionSpec(Section):
+    """One launch of one server and the workloads it is asked, fully resolved."""
+
+    protocol_version: int = PROTOCOL
+    run: str
+    name: str
+    server: Server
+    launch: Annotated[int, Field(ge=1)]
+    workloads: dict[str, Workload]
+    prompts_sha256: dict[str, str]
+    """Of each workload's prompt file, so that edited prompts are measured again."""
+    protocol: Protocol
+
+    @classmethod
+    def of(cls, config: Config, name: str, launch: int) -> Self:
+        """The session of a server's launch, with those workloads that its round measures."""
+        workloads = {
+            key: workload
+            for key, workload in config.workloads.items()
+            if workload.rounds is None or launch in workload.rounds
+        }
+        return cls(
+            run=config.run,
+            name=name,
+            server=config.servers[name].model_copy(update=dict.fromkeys(NOT_MEASURED)),
+            launch=launch,
+            workloads=workloads,
+            prompts_sha256={
+                key: file_sha256(Path(workload.prompts)) for key, workload in workloads.items()
+            },
+            protocol=config.protocol,
+        )
+
+    def to_json(self) -> str:
+        """The spec as JSON text; equal specs give equal text."""
+        return self.model_dump_json(by_alias=True, indent=1) + "\n"

@@ -1,0 +1,128 @@
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ddtree_bench.config import Config, load_config
+from ddtree_bench.errors import ConfigError, Fault
+
+VALID = """\
+run: demo
+servers:
+  ar:
+    model: m
+  tree:
+    algorithm: DDTREE
+    model: m
+    drafter: d
+    block_size: 16
+    budget: 15
+    topk_cap: 8
+workloads:
+  short:
+    class: short
+    prompts: p.jsonl
+"""
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "config.yaml"
+    path.write_text(dedent(text), encoding="utf-8")
+    return load_config(path)
+
+
+def faults(tmp_path: Path, text: str) -> tuple[Fault, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    return caught.value.faults
+
+
+def test_a_valid_file_is_read_with_its_defaults(tmp_path):
+    """Keys that are left out take their documented defaults."""
+    config = load(tmp_path, VALID)
+    assert config.servers["tree"].verify_width == 16  # budget 15 and the root
+    assert config.protocol.launches == 2
+    assert config.analysis.baseline == "ar"
+
+
+def test_an_unknown_key_names_file_line_and_the_nearest_key(tmp_path):
+    """A typing error is told where it stands and what was probably meant."""
+    (fault,) = faults(tmp_path, VALID.replace("topk_cap", "topk_cpa"))
+    assert fault.line == 11
+    assert fault.key == "servers.tree.topk_cpa"
+    assert 'did you mean "topk_cap"' in fault.what
+
+
+def test_all_faults_are_told_at_once(tmp_path):
+    """Two faults in two sections come in one error."""
+    text = VALID.replace("block_size: 16", "block_size: wide") + "protocol:\n  launchs: 3\n"
+    assert {fault.key for fault in faults(tmp_path, text)} == {
+        "servers.tree.block_size",
+        "protocol.launchs",
+    }
+
+
+def test_two_servers_of_one_name_are_an_error(tmp_path):
+    """YAML would keep the second silently; the first one's line is named."""
+    text = VALID.replace("workloads:", "  ar:\n    model: other\nworkloads:")
+    (fault,) = faults(tmp_path, text)
+    assert fault.key == "servers.ar"
+    assert "line 3" in fault.what
+
+
+def test_a_baseline_that_does_not_exist_names_the_nearest_server(tmp_path):
+    """References between sections are checked."""
+    (fault,) = faults(tmp_path, VALID + "analysis:\n  baseline: arr\n")
+    assert fault.line == len(VALID.splitlines()) + 2
+    assert 'did you mean "ar"' in fault.what
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "words"),
+    [
+        ("    drafter: d\n", "", "needs `drafter`"),
+        ("    budget: 15\n", "", "needs `budget`"),
+        ("algorithm: DDTREE", "algorithm: DFLASH", "needs `algorithm: DDTREE`"),
+        ("    model: m\n  tree", "    model: m\n    drafter: d\n  tree", "not used"),
+        ("    model: m\n  tree", "    model: m\n    engine: attach\n  tree", "needs `base_url`"),
+    ],
+)
+def test_contradictions_are_errors(tmp_path, line, replacement, words):
+    """Keys that exclude or need each other are refused with the reason."""
+    assert line in VALID
+    (fault,) = faults(tmp_path, VALID.replace(line, replacement))
+    assert words in fault.what
+
+
+def test_a_value_that_no_type_fits_is_one_fault(tmp_path):
+    """A union's alternatives are told as one fault, not one for each alternative."""
+    (fault,) = faults(tmp_path, VALID + "    sample: many\n")
+    assert fault.key == "workloads.short.sample"
+    assert "all" in fault.what
+    assert "integer" in fault.what
+
+
+def test_a_round_that_never_comes_is_an_error(tmp_path):
+    """A workload cannot be bound to more rounds than there are."""
+    (fault,) = faults(tmp_path, VALID + "    rounds: [1, 3]\n")
+    assert "round 3 does not happen" in fault.what
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "run: [\n"])
+def test_what_is_no_mapping_is_an_error(tmp_path, text):
+    """An empty file, a list and broken YAML are told as such."""
+    (fault,) = faults(tmp_path, text)
+    assert fault.file.endswith("config.yaml")
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    """The path that was looked for is named."""
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_overrides_replace_top_level_keys(tmp_path):
+    """What is given on the command line wins over the file."""
+    path = tmp_path / "config.yaml"
+    path.write_text(VALID, encoding="utf-8")
+    assert load_config(path, {"run": "other"}).run == "other"

@@ -1,0 +1,36 @@
+"""From raw request lines to tables."""
+
+
+rule resolved_config:
+    """Keep the configuration beside the results, defaults filled in."""
+    output:
+        config=RUN.root / "config.json",
+    params:
+        text=CONFIG.model_dump_json(by_alias=True, indent=1),
+    localrule: True
+    log:
+        f"{LOGS}/resolved_config.log",
+    conda:
+        "../../envs/workflow.yaml"
+    script:
+        "../scripts/resolved_config.py"
+
+
+rule aggregate:
+    """Derive all tables from the request lines of all sessions."""
+    input:
+        config=rules.resolved_config.output.config,
+        launches=[session / "launch.json" for session in SESSIONS],
+        cells=[session / "cells.jsonl" for session in SESSIONS],
+        published="workflow/resources/published/original_notes.csv",
+        source=sources("columns.py", "metrics.py", "stats/*.py", "tables/*.py"),
+    output:
+        tables=directory(RUN.tables),
+    params:
+        fingerprint=FINGERPRINT,
+    log:
+        f"{LOGS}/aggregate.log",
+    conda:
+        "../../envs/workflow.yaml"
+    script:
+        "../scripts/aggregate.py"
