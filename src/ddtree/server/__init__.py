@@ -1,0 +1,1 @@
+"""HTTP server of the reference engine, with SGLang's routes and field names."""

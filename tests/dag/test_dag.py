@@ -1,0 +1,236 @@
+"""The whole DAG with a fake engine: what runs, what runs again, what survives failures."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from pypdf import PdfReader
+
+from .conftest import Project, chain, server, tree
+
+pytestmark = pytest.mark.dag
+
+DOWNSTREAM = ["aggregate", "charts", "report"]
+
+
+@pytest.fixture
+def done(project: Project) -> Project:
+    """A project whose first run is over."""
+    project.run()
+    return project
+
+
+def text_of(pdf: Path) -> str:
+    """The report's words, white space folded."""
+    return " ".join(" ".join(page.extract_text() for page in PdfReader(pdf).pages).split())
+
+
+def test_one_command_ends_with_the_report_and_the_next_does_nothing(project):
+    """A run measures everything, compiles the PDF, and is then up to date."""
+    project.run()
+    assert len(project.requests()) == 3 * 2 * 2 * 3  # servers × launches × workloads × prompts
+    assert all(request["status"] == "ok" for request in project.requests())
+    assert "tree" in text_of(project.pdf)
+    assert "Nothing to be done" in project.run()
+
+
+def test_rounds_are_mirrored(done):
+    """Launches follow the schedule: ar chain tree, tree chain ar."""
+    launches = [(name, number) for number in (1, 2) for name in ("ar", "chain", "tree")]
+    started = sorted(launches, key=lambda key: done.launch(*key)["started_unix_s"])
+    assert [name for name, _ in started] == ["ar", "chain", "tree", "tree", "chain", "ar"]
+
+
+def test_servers_never_run_side_by_side(project):
+    """The gpu resource serialises sessions whatever --cores says."""
+    project.run("--cores", "8")
+    records = [project.launch(name, n) for name in ("ar", "chain", "tree") for n in (1, 2)]
+    spans = sorted((r["started_unix_s"], r["ended_unix_s"]) for r in records)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_the_same_results_give_the_same_pdf(done):
+    """Compiling again from the same measurements gives the same bytes."""
+    first = hashlib.sha256(done.pdf.read_bytes()).hexdigest()
+    done.pdf.unlink()
+    done.run("--forcerun", "aggregate")
+    assert hashlib.sha256(done.pdf.read_bytes()).hexdigest() == first
+
+
+def test_a_changed_budget_measures_its_server_only(done):
+    """Another budget runs that server's sessions and what is made from them."""
+    done.config["servers"]["tree"]["budget"] = 7
+    sessions = [f"{rule} tree-{n}" for rule in ("session", "session_spec") for n in (1, 2)]
+    assert done.planned() == sorted([*sessions, *DOWNSTREAM, "resolved_config"])
+    before = done.launch("ar")
+    done.run()
+    assert done.launch("ar") == before
+    assert done.launch("tree")["identity"]["speculative_ddtree_budget"] == 7
+
+
+def test_a_new_workload_measures_only_its_cells(done):
+    """Sessions come back for the new cells; what was measured stays as it was."""
+    before = done.requests()
+    done.config["workloads"]["more"] = {**done.config["workloads"]["short"], "max_new_tokens": 8}
+    done.run()
+    after = done.requests()
+    assert [request for request in after if request["cell"]["workload"] != "more"] == before
+    assert sum(request["cell"]["workload"] == "more" for request in after) == 3 * 2 * 3
+
+
+def test_an_edited_chart_draws_and_compiles_only(done):
+    """The code of the charts is an input of the charts, not of the measurement."""
+    source = done.folder / "src/ddtree_bench/charts/figures.py"
+    source.write_text(source.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
+    assert done.planned() == ["charts", "report"]
+
+
+def test_an_edited_client_measures_nothing_again(done):
+    """Code of the measurement is versioned by the protocol number, not by its bytes."""
+    source = done.folder / "src/ddtree_bench/session.py"
+    source.write_text(source.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
+    assert done.planned() == []
+
+
+def test_a_new_margin_measures_nothing_again(done):
+    """The analysis can change after the measurement."""
+    done.config["analysis"] = {"margin": 0.05}
+    assert done.planned() == sorted([*DOWNSTREAM, "resolved_config"])
+
+
+def test_a_failed_run_does_not_leave_a_stale_pdf(done):
+    """A rule that failed after a change is not taken for up to date by the next run."""
+    broken = done.folder / "src/ddtree_bench/charts/figures.py"
+    good = broken.read_text(encoding="utf-8")
+    stale = done.pdf.read_bytes()
+    done.config["servers"]["tree"]["budget"] = 7
+    broken.write_text(good + "\nraise RuntimeError\n", encoding="utf-8")
+    done.run(code=1)
+    broken.write_text(good, encoding="utf-8")
+    done.run()
+    assert done.pdf.read_bytes() != stale
+    assert "Nothing to be done" in done.run()
+
+
+def test_a_server_that_fails_is_a_result(project):
+    """The others are measured, and the report says how each failed."""
+    project.config["servers"] |= {
+        "dies": chain("die@4+"),
+        "hangs": chain("hang@4+"),
+        "babbles": tree("garbage@4+"),
+    }
+    project.config["protocol"] = {"launches": 1, "attempts": 1, "request_timeout_s": 2}
+    project.run()
+    statuses = {name: project.launch(name)["status"] for name in project.config["servers"]}
+    assert statuses["ar"] == statuses["chain"] == statuses["tree"] == "ok"
+    found = {
+        request["status"]
+        for request in project.requests()
+        if request["cell"]["server"] in ("dies", "hangs", "babbles")
+    } - {"ok"}
+    assert found == {"died_in_request", "hung", "malformed"}
+    assert "server died during a request" in text_of(project.pdf)
+
+
+def test_a_run_in_which_everything_fails_still_ends_with_a_report(project):
+    """An empty result set compiles, and says so."""
+    project.config["servers"] = {"ar": server("die@1+"), "tree": tree("die@1+")}
+    project.config["protocol"] = {"launches": 1, "attempts": 1}
+    project.run()
+    assert "server died" in text_of(project.pdf)
+
+
+def test_a_failed_launch_is_tried_again_by_snakemake(project):
+    """A fault that goes away costs an attempt, not the measurement."""
+    once = str(project.folder / "failed-once")
+    project.config["servers"]["tree"] = tree("die@3", args=["--fault", "die@3", "--fault-once", once])
+    project.config["protocol"]["launches"] = 1
+    project.run()
+    assert project.launch("tree")["status"] == "ok"
+    assert project.launch("tree")["attempt"] == 2
+
+
+def test_a_recorded_failure_is_tried_again_on_request(project):
+    """`make retry` forces the failed sessions; measured cells are not measured again."""
+    once = project.folder / "failed-once"
+    project.config["servers"]["tree"] = tree(
+        args=["--fault", "http500@9+", "--fault-once", str(once)]
+    )
+    project.config["protocol"] = {"launches": 1, "attempts": 1}
+    project.run()
+    before = [request for request in project.requests() if request["status"] == "ok"]
+    failed = subprocess.run(
+        [*project.command()[:1], "-m", "ddtree_bench.retry", "config/config.yaml"],
+        cwd=project.folder,
+        env={**project.environment, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert failed == ["results/demo/sessions/tree/launch-1/launch.json"]
+    project.run("--forcerun", *failed)
+    after = project.requests()
+    assert all(request["status"] == "ok" for request in after)
+    assert [request for request in after if request in before] == before
+
+
+def test_a_wrong_configuration_starts_nothing(project):
+    """A typing error ends the run at once with file, line and the nearest key."""
+    project.config["servers"]["tree"]["buget"] = 3
+    output = project.run(code=1)
+    assert 'did you mean "budget"' in output
+    assert not (project.folder / "results").exists()
+
+
+def processes_of(folder: Path) -> Iterator[psutil.Process]:
+    """Processes that work in or were started from a folder."""
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(folder):
+                yield process
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
+def test_an_interrupted_run_leaves_nothing_and_resumes(project, how):
+    """After Ctrl-C or a killed Snakemake no process stays, and the next run goes on."""
+    project.config["servers"]["chain"] = chain("hang@6", args=["--fault", "hang@6"])
+    project.config["protocol"]["request_timeout_s"] = 120
+    project.write_config()
+    snakemake = subprocess.Popen(
+        project.command(),
+        cwd=project.folder,
+        env=project.environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: list(project.folder.glob("results/demo/sessions/chain/*/*.server.log")))
+    if how is signal.SIGINT:
+        import os
+
+        os.killpg(snakemake.pid, how)
+    else:
+        snakemake.kill()
+    snakemake.wait(60)
+    wait_for(lambda: not list(processes_of(project.folder)))
+    project.config["servers"]["chain"] = chain()
+    project.run("--unlock")
+    project.run("--rerun-incomplete")
+    assert all(request["status"] == "ok" for request in project.requests())
+
+
+def wait_for(condition, timeout_s: float = 60.0) -> None:
+    """Poll until a condition holds; fail after a while."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.2)
