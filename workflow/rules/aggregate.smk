@@ -5,13 +5,13 @@ rule resolved_config:
     """Keep the configuration beside the results, defaults filled in."""
     output:
         config=RUN.root / "config.json",
-    params:
-        text=CONFIG.model_dump_json(by_alias=True, indent=1),
-    localrule: True
     log:
         f"{LOGS}/resolved_config.log",
+    localrule: True
     conda:
         "../../envs/workflow.yaml"
+    params:
+        text=CONFIG.model_dump_json(by_alias=True, indent=1),
     script:
         "../scripts/resolved_config.py"
 
@@ -26,11 +26,11 @@ rule aggregate:
         source=sources("columns.py", "metrics.py", "stats/*.py", "tables/*.py"),
     output:
         tables=directory(RUN.tables),
-    params:
-        fingerprint=FINGERPRINT,
     log:
         f"{LOGS}/aggregate.log",
     conda:
         "../../envs/workflow.yaml"
+    params:
+        fingerprint=FINGERPRINT,
     script:
         "../scripts/aggregate.py"

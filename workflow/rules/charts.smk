@@ -6,14 +6,14 @@ rule charts:
     input:
         config=rules.resolved_config.output.config,
         tables=rules.aggregate.output.tables,
-        source=sources("charts/*.py"),
+        source=sources("columns.py", "charts/*.py"),
     output:
         figures=directory(RUN.figures),
-    params:
-        fingerprint=FINGERPRINT,
     log:
         f"{LOGS}/charts.log",
     conda:
         "../../envs/workflow.yaml"
+    params:
+        fingerprint=FINGERPRINT,
     script:
         "../scripts/charts.py"

@@ -24,7 +24,9 @@ from ddtree_bench.session_spec import SessionSpec
 # configuration key by key, and the default servers would be measured beside the user's.
 CONFIG_FILES = [str(file) for file in workflow.config_settings.configfiles]
 if len(CONFIG_FILES) > 1:
-    raise WorkflowError(f"a run has one configuration, not {len(CONFIG_FILES)}: {CONFIG_FILES}")
+    raise WorkflowError(
+        f"a run has one configuration, not {len(CONFIG_FILES)}: {CONFIG_FILES}"
+    )
 try:
     CONFIG = load_config(
         Path((CONFIG_FILES or ["config/config.yaml"])[0]),
@@ -39,6 +41,7 @@ RUN = RunLayout.of(CONFIG.run)
 LOGS = f"logs/{CONFIG.run}"
 PDF = f"report/{CONFIG.run}.pdf"
 SESSIONS = [RUN.session(*turn) for turn in TURNS]
+SPEC_FILES = [session / "spec.json" for session in SESSIONS]
 # A rule's params are recorded even when it fails, and Snakemake then takes stale outputs for fresh
 # ones; the fingerprint of what was measured stands in the params of every rule downstream.
 FINGERPRINT = json_sha256([spec.to_json() for spec in SPECS.values()])[:12]
@@ -77,3 +80,8 @@ def sources(*patterns):
     library = BASE / "src/ddtree_bench"
     files = [file for pattern in patterns for file in library.glob(pattern)]
     return sorted(str(file.relative_to(BASE)) for file in files)
+
+
+def files(folder):
+    """Every file below a folder of the workflow."""
+    return sorted(str(file) for file in (BASE / folder).rglob("*") if file.is_file())

@@ -8,13 +8,13 @@ rule session_spec:
     """Write what a session measures into the file that the session reads."""
     output:
         spec=RUN.session("{server}", "{launch}") / "spec.json",
-    params:
-        text=spec_text,
-    localrule: True
     log:
         f"{LOGS}/session_spec/{{server}}-{{launch}}.log",
+    localrule: True
     conda:
         "../../envs/workflow.yaml"
+    params:
+        text=spec_text,
     script:
         "../scripts/session_spec.py"
 
@@ -24,20 +24,23 @@ rule session:
     input:
         spec=rules.session_spec.output.spec,
         models=made_models,
+        # all sessions become ready together, so that priority alone decides their order
+        together=ancient(SPEC_FILES),
     output:
         launch=RUN.session("{server}", "{launch}") / "launch.json",
         cells=RUN.session("{server}", "{launch}") / "cells.jsonl",
-    params:
-        protocol=PROTOCOL,
+    log:
+        f"{LOGS}/session/{{server}}-{{launch}}.log",
     priority: turn_priority
     retries: CONFIG.protocol.attempts - 1
+    conda:
+        "../../envs/workflow.yaml"
     resources:
         gpu=1,
         attempt=attempt_number,
-    log:
-        f"{LOGS}/session/{{server}}-{{launch}}.log",
-    conda:
-        "../../envs/workflow.yaml"
+    params:
+        protocol=PROTOCOL,
     shell:
+        # -i: on Ctrl-C the log is kept until the session has stopped its server
         "python -m ddtree_bench.session --spec {input.spec} --results results"
-        " --attempt {resources.attempt} --log {log}"
+        " --attempt {resources.attempt} 2>&1 | tee -i {log} >&2"

@@ -7,16 +7,24 @@ rule report:
         config=rules.resolved_config.output.config,
         tables=rules.aggregate.output.tables,
         figures=rules.charts.output.figures,
-        template="report/template/report.tex.j2",
-        source=sources("report/*.py", "tex.py", "latex.py"),
+        template=files("report/template"),
+        texmf=files("report/texmf"),
+        source=sources(
+            "columns.py",
+            "charts/d*.py",
+            "stats/verdict.py",
+            "report/*.py",
+            "tex.py",
+            "latex.py",
+        ),
     output:
         pdf=PDF,
         tex=f"report/build/{CONFIG.run}/{CONFIG.run}.tex",
-    params:
-        fingerprint=FINGERPRINT,
     log:
         f"{LOGS}/report.log",
     conda:
         "../../envs/workflow.yaml"
+    params:
+        fingerprint=FINGERPRINT,
     script:
         "../scripts/report.py"

@@ -1,0 +1,57 @@
+"""Which cells a session has, and under which key each is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ddtree_bench.hashing import json_sha256
+from ddtree_bench.records import CellId
+from ddtree_bench.session_spec import SessionSpec
+
+_PLACES = {"model": "model_sha256", "drafter": "drafter_sha256", "tokenizer": "tokenizer_sha256"}
+"""Folders of a server and the fact that replaces each: a moved folder holds the same weights."""
+
+_SERVER_LEFT_OUT = {"title", "startup_timeout_s", "python", "api_key_env"}
+_WORKLOAD_LEFT_OUT = {"prompts", "concurrency", "repeats", "rounds"}
+"""The prompts' hash stands for their file; the rest is in the cell's own name."""
+_PROTOCOL_KEPT = {"seed", "flush_cache", "warmup"}
+
+
+def cells_of(spec: SessionSpec) -> tuple[CellId, ...]:
+    """The cells of a session in the order of measuring: workload, concurrency, repeat."""
+    return tuple(
+        CellId(
+            server=spec.name,
+            launch=spec.launch,
+            workload=name,
+            concurrency=concurrency,
+            repeat=repeat,
+        )
+        for name, workload in spec.workloads.items()
+        for concurrency in workload.concurrency
+        for repeat in range(1, workload.repeats + 1)
+    )
+
+
+def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
+    """Hash of everything that could change a cell's numbers, and of nothing else.
+
+    Args:
+        spec: the session that the cell belongs to.
+        cell: one of `cells_of(spec)`.
+        facts: decisive facts of the machine (`machine.decisive_facts`).
+    """
+    workload = spec.workloads[cell.workload]
+    known = {place for place, fact in _PLACES.items() if facts.get(fact) is not None}
+    return json_sha256(
+        {
+            "protocol": spec.protocol_version,
+            "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known),
+            "workload": workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT),
+            "prompts_sha256": spec.prompts_sha256[cell.workload],
+            "how": spec.protocol.model_dump(include=_PROTOCOL_KEPT),
+            "cell": cell.model_dump(),
+            "facts": dict(facts),
+        }
+    )

@@ -1,0 +1,540 @@
+"""The catalogue of all tables: each column's name, unit, header, formula and decimals.
+
+CSV headers, chart axes, TeX tables and the data dictionary are made from it. CSV files hold base
+units (seconds); `shown_unit` is what people read. An empty CSV cell means not measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+Kind = Literal["text", "count", "number", "flag"]
+
+NOT_MEASURED: Final = "–"
+"""How a missing value is shown."""
+
+POOLED: Final = "all"
+"""Stands for the five classes together where a class is named."""
+
+_SCALE: Final = {("s", "ms"): 1000.0, ("1", "%"): 100.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    header: str
+    formula: str
+    """How the value comes about, or what it says."""
+    kind: Kind = "text"
+    unit: str = ""
+    """In the CSV; "1" for a ratio or share."""
+    shown_unit: str = ""
+    """Where people read it; default: `unit`."""
+    decimals: int = 0
+    """Where people read it."""
+    least_n: int = 0
+    """Fewest values that it needs; with fewer it stays empty."""
+
+    @property
+    def label(self) -> str:
+        """Header with the unit that people read, for axes and table heads."""
+        unit = self.shown_unit or self.unit
+        return self.header if unit in ("", "1") else f"{self.header} ({unit})"
+
+    def scaled(self, value: float) -> float:
+        """The value in the unit that people read."""
+        return value * _SCALE.get((self.unit, self.shown_unit), 1.0)
+
+    def show(self, value: object) -> str:
+        """The value as people read it, without its unit; a dash where nothing was measured.
+
+        >>> TABLES["requests"].column("ttft_s").show(0.0123)
+        '12.3'
+        """
+        if value is None or value != value:  # NaN is pandas' empty cell
+            return NOT_MEASURED
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if self.kind in ("count", "number") and isinstance(value, (int, float)):
+            return f"{self.scaled(float(value)):.{self.decimals}f}" if math.isfinite(value) else "∞"
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One CSV file: what a row is, its columns, and the columns that order its rows."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in file order."""
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """The column with this name; KeyError names the table if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(f"table {self.name} has no column {name}")
+
+
+def _text(name: str, header: str, formula: str) -> Column:
+    return Column(name, header, formula)
+
+
+def _flag(name: str, header: str, formula: str) -> Column:
+    return Column(name, header, formula, "flag")
+
+
+def _count(name: str, header: str, formula: str, unit: str = "") -> Column:
+    return Column(name, header, formula, "count", unit)
+
+
+def _ms(name: str, header: str, formula: str, decimals: int = 1, least_n: int = 1) -> Column:
+    return Column(name, header, formula, "number", "s", "ms", decimals, least_n)
+
+
+def _seconds(name: str, header: str, formula: str, decimals: int = 2) -> Column:
+    return Column(name, header, formula, "number", "s", decimals=decimals, least_n=1)
+
+
+def _speed(name: str, header: str, formula: str, least_n: int = 1) -> Column:
+    return Column(name, header, formula, "number", "tok/s", decimals=1, least_n=least_n)
+
+
+def _ratio(name: str, header: str, formula: str, decimals: int = 2, least_n: int = 1) -> Column:
+    return Column(name, header, formula, "number", "1", decimals=decimals, least_n=least_n)
+
+
+def _share(name: str, header: str, formula: str) -> Column:
+    return Column(name, header, formula, "number", "1", "%", 1, 1)
+
+
+def _named(columns: Iterable[Column], **formulas: str) -> tuple[Column, ...]:
+    """The columns, some with another formula."""
+    return tuple(
+        replace(column, formula=formulas.get(column.name, column.formula)) for column in columns
+    )
+
+
+SERVER = _text("server", "Server", "key under `servers` in the configuration")
+LAUNCH = _count("launch", "Launch", "counts a server's launches from 1; the number of its round")
+WORKLOAD = _text("workload", "Workload", "key under `workloads` in the configuration")
+WORKLOAD_CLASS = _text("workload_class", "Class", "workload class")
+CLASS_OR_ALL = _text(
+    "workload_class", "Class", f"workload class, or `{POOLED}` for the five, each weighing the same"
+)
+CONCURRENCY = _count("concurrency", "In flight", "conversations in flight at once")
+REPEAT = _count("repeat", "Repeat", "pass over the prompts within a launch, from 1")
+CELL_KEYS: Final = (SERVER, LAUNCH, WORKLOAD, WORKLOAD_CLASS, CONCURRENCY, REPEAT)
+PROMPT = _text("prompt_id", "Prompt", "id in the prompt file")
+PROMPT_SHA = _text(
+    "prompt_sha256", "Prompt hash", "SHA-256 of the rendered prompt; of the first turn for a unit"
+)
+STATUS = _text("status", "Status", "code of how it ended")
+SENTENCE = _text("sentence", "What happened", "the status in words")
+DETAIL = _text("detail", "Detail", "what exactly, as recorded")
+COMPLETION = _count(
+    "completion_tokens",
+    "Tokens out",
+    "tokens generated, as the server counts, none past the stop token",
+    "tok",
+)
+VERIFY_STEPS = _count(
+    "verify_steps", "Verify steps", "passes of the target that verified drafts; empty for AR"
+)
+ACCEPTED = _count("accepted_drafts", "Accepted drafts", "drafted tokens accepted", "tok")
+ACCEPTANCE = _ratio(
+    "acceptance_length",
+    "Acceptance length",
+    "(accepted drafts + verify steps) ÷ verify steps, the bonus token included; "
+    "empty for AR, whose steps give one token by definition",
+)
+STEP_TIME = _ms(
+    "step_time_s",
+    "Step time",
+    "(last event − first event) ÷ verify steps after the first event; AR: ÷ tokens after it; "
+    "empty if the first event carries more than one token or tokens were cut",
+    decimals=2,
+)
+CHECKS = _count("checks", "Checked", "requests whose answer has a check")
+CHECKS_VALID = _count("checks_valid", "Valid", "requests whose answer passed its check")
+FAILED_REQUESTS = _count("failed_requests", "Failed", "requests that did not end ok")
+N_PROMPTS = _count("n_prompts", "Prompts", "prompt units that enter")
+N_LAUNCHES = _count("n_launches", "Launches", "launches that enter")
+TOK_PER_S = _speed(
+    "tok_per_s",
+    "Speed",
+    "1 ÷ geometric mean over prompt units of seconds per token, a unit's logarithm averaged "
+    "over launches and repeats first",
+)
+TOK_PER_S_LOW = _speed("tok_per_s_low", "Low", "lower end of the interval of tok_per_s", 2)
+TOK_PER_S_HIGH = _speed("tok_per_s_high", "High", "upper end of the interval of tok_per_s", 2)
+
+REQUESTS = Table(
+    "requests",
+    "a request",
+    (
+        *CELL_KEYS,
+        PROMPT,
+        _count("turn", "Turn", "0 for the first request of a conversation or tool loop"),
+        PROMPT_SHA,
+        STATUS,
+        DETAIL,
+        _count("prompt_tokens", "Tokens in", "prompt tokens, as the server counts", "tok"),
+        COMPLETION,
+        _count("overshoot_tokens", "Overshoot", "tokens sent past the stop token, cut", "tok"),
+        _count("cached_tokens", "Cached", "prompt tokens served from the prefix cache", "tok"),
+        _text("finish_reason", "Ended by", "`stop` or `length`, as the server says"),
+        _ms("ttft_s", "Time to first token", "first event with tokens − sent"),
+        _ms(
+            "tpot_s",
+            "Time per token",
+            "(last event − first event) ÷ tokens after the first event",
+            2,
+        ),
+        _ms("burst_gap_s", "Burst gap", "median time between two events in a row"),
+        _speed(
+            "decode_tok_per_s",
+            "Decode speed",
+            "tokens after the first event ÷ (last event − first event); "
+            "empty if one event carries all",
+        ),
+        _seconds("end_s", "Time to end", "last byte of the answer − sent"),
+        _speed("tok_per_s", "Speed", "completion tokens ÷ end_s"),
+        _count("events", "Events", "messages of the stream that carried tokens"),
+        VERIFY_STEPS,
+        ACCEPTED,
+        ACCEPTANCE,
+        STEP_TIME,
+        _count("verify_width", "Verified", "tokens the target verifies in a step", "tok"),
+        _text("check_kind", "Check", "what the answer was checked for"),
+        _flag("check_valid", "Valid", "whether it passed"),
+    ),
+    ("server", "launch", "workload", "concurrency", "repeat", "prompt_id", "turn"),
+)
+
+UNITS = Table(
+    "units",
+    "a prompt unit (a prompt, a conversation, a tool loop) of an ok cell",
+    (
+        *CELL_KEYS,
+        PROMPT,
+        PROMPT_SHA,
+        _count("requests", "Requests", "requests of the unit"),
+        COMPLETION,
+        _seconds("seconds", "Seconds", "Σ end_s of its requests"),
+        _ms("s_per_token", "Seconds per token", "seconds ÷ completion tokens", 2),
+        VERIFY_STEPS,
+        ACCEPTED,
+    ),
+    ("server", "launch", "workload", "concurrency", "repeat", "prompt_id", "prompt_sha256"),
+)
+
+CELLS = Table(
+    "cells",
+    "a cell: a workload on one launch of a server at one concurrency, one repeat",
+    (
+        *CELL_KEYS,
+        _count("round", "Round", "round of the schedule"),
+        STATUS,
+        SENTENCE,
+        DETAIL,
+        _count("requests", "Requests", "requests sent"),
+        FAILED_REQUESTS,
+        COMPLETION,
+        _seconds("seconds", "Seconds", "end of the last answer − first request sent"),
+        _speed("tok_per_s", "Throughput", "completion tokens ÷ seconds, all in flight together"),
+        ACCEPTANCE,
+        Column("started_unix_s", "Started", "seconds since 1970, UTC", "number", "s", decimals=0),
+        _share("client_cpu_share", "Client CPU", "CPU seconds of the client ÷ wall seconds"),
+        CHECKS,
+        CHECKS_VALID,
+    ),
+    ("server", "launch", "workload", "concurrency", "repeat"),
+)
+
+_SUMMARY = (
+    N_PROMPTS,
+    N_LAUNCHES,
+    _count("n_requests", "Requests", "requests that enter"),
+    TOK_PER_S,
+    TOK_PER_S_LOW,
+    TOK_PER_S_HIGH,
+    _speed("tok_per_s_of_totals", "Throughput", "Σ completion tokens ÷ Σ seconds of the cells"),
+    _speed("decode_tok_per_s", "Decode speed", "median over requests of decode_tok_per_s"),
+    _ms("ttft_p50_s", "Time to first token", "median over requests of ttft_s"),
+    _ms("tpot_p50_s", "Time per token", "median over requests of tpot_s", 2),
+    _ms("burst_gap_p50_s", "Burst gap", "median over requests of burst_gap_s"),
+    _seconds("end_p50_s", "Time to end", "median over requests of end_s"),
+    replace(ACCEPTANCE, formula="Σ (accepted drafts + verify steps) ÷ Σ verify steps; not for AR"),
+    replace(STEP_TIME, formula="geometric mean over prompts of step_time_s, launches averaged"),
+    CHECKS,
+    CHECKS_VALID,
+    _share("length_share", "Cut", "requests ended by the token limit ÷ requests"),
+    FAILED_REQUESTS,
+)
+
+CLASSES = Table(
+    "classes",
+    "a server, class and concurrency; ok cells only, failed requests counted beside",
+    (SERVER, WORKLOAD_CLASS, CONCURRENCY, *_SUMMARY),
+    ("server", "workload_class", "concurrency"),
+)
+
+OVERALL = Table(
+    "overall",
+    "a server and concurrency, the five classes pooled with equal weight (class `original` is out)",
+    (
+        SERVER,
+        CONCURRENCY,
+        _count("n_classes", "Classes", "classes that enter; fewer than five is no full figure"),
+        *_named(
+            _SUMMARY,
+            tok_per_s="geometric mean of the classes' tok_per_s",
+            decode_tok_per_s="geometric mean of the classes' medians",
+            ttft_p50_s="geometric mean of the classes' medians",
+            tpot_p50_s="geometric mean of the classes' medians",
+            burst_gap_p50_s="geometric mean of the classes' medians",
+            end_p50_s="geometric mean of the classes' medians",
+            acceptance_length="geometric mean of the classes' acceptance lengths; not for AR",
+            step_time_s="geometric mean of the classes' step times",
+            length_share="mean of the classes' shares",
+        ),
+    ),
+    ("server", "concurrency"),
+)
+
+COMPARISONS = Table(
+    "comparisons",
+    "a candidate against a reference in one relation, class and concurrency",
+    (
+        _text("candidate", "Server", "the server that is judged"),
+        _text("reference", "Against", "the server that it is compared with"),
+        _text(
+            "relation",
+            "Relation",
+            "`baseline`: against plain decoding; `equal width`: a tree against the chain that "
+            "verifies as many tokens; `chain`: a tree against any other chain",
+        ),
+        CLASS_OR_ALL,
+        CONCURRENCY,
+        replace(N_PROMPTS, formula="prompt units measured on both sides"),
+        replace(N_LAUNCHES, formula="rounds measured on both sides"),
+        _ratio(
+            "speedup",
+            "Speed-up",
+            "exp of the mean over classes of the mean over prompts of "
+            "ln(reference seconds per token ÷ candidate seconds per token)",
+        ),
+        _ratio("speedup_low", "Low", "lower end of the interval of speedup", least_n=2),
+        _ratio("speedup_high", "High", "upper end of the interval of speedup", least_n=2),
+        _ratio("p_value", "p", "two-sided, of no difference, from the interval's t", 4, 2),
+        _ratio(
+            "p_holm",
+            "p (Holm)",
+            "p_value adjusted for its family: all pooled comparisons, or all of single classes",
+            4,
+            2,
+        ),
+        _count("wins", "Wins", "prompts on which the candidate is faster by more than the margin"),
+        _count("ties", "Ties", "prompts within the margin"),
+        _count("losses", "Losses", "prompts on which it is slower by more than the margin"),
+        _ratio("sign_p", "p (sign)", "sign test of wins against losses, two-sided", 4),
+        _ratio(
+            "noise_floor",
+            "A/A floor",
+            "largest ratio between two launches of the same server, over all servers",
+            3,
+            2,
+        ),
+        _ratio("acceptance_ratio", "Acceptance ratio", "acceptance, candidate ÷ reference (AR: 1)"),
+        _ratio("step_time_ratio", "Step ratio", "step time, candidate ÷ reference"),
+        _ratio("predicted_speedup", "Predicted", "acceptance_ratio ÷ step_time_ratio"),
+        _text("verdict", "Verdict", "code of the verdict"),
+        _text("verdict_detail", "Why", "the verdict in words, with what limits it"),
+    ),
+    ("candidate", "reference", "relation", "workload_class", "concurrency"),
+)
+
+HISTOGRAM = Table(
+    "histogram",
+    "a server, class and number of accepted drafts",
+    (
+        SERVER,
+        CLASS_OR_ALL,
+        _count("accepted_drafts", "Accepted drafts", "drafts accepted in one verify step", "tok"),
+        _count("steps", "Steps", "verify steps that accepted so many"),
+        _share("share", "Share", "steps ÷ all verify steps of server and class"),
+    ),
+    ("server", "workload_class", "accepted_drafts"),
+)
+
+DEPTHS = Table(
+    "depths",
+    "a tree server and depth, the five classes summed",
+    (
+        SERVER,
+        _count("depth", "Depth", "distance from the root, from 1"),
+        _count("nodes", "Nodes", "drafted nodes at this depth, all verify steps"),
+        _count("accepted", "Accepted", "accepted nodes at this depth"),
+    ),
+    ("server", "depth"),
+)
+
+RANKS = Table(
+    "ranks",
+    "a tree server and rank, the five classes summed",
+    (
+        SERVER,
+        _count("rank", "Rank", "the drafter's choice at that depth; 0 is what a chain drafts"),
+        _count("accepted", "Accepted", "accepted nodes of this rank"),
+    ),
+    ("server", "rank"),
+)
+
+COST = Table(
+    "cost",
+    "a server, at the lowest concurrency measured, the five classes pooled with equal weight",
+    (
+        SERVER,
+        CONCURRENCY,
+        _text("algorithm", "Algorithm", "as configured"),
+        _count("verify_width", "Verified", "tokens the target verifies in a step", "tok"),
+        _count("block_size", "Block", "tokens a draft block holds, the bonus token included"),
+        replace(STEP_TIME, formula="geometric mean of the classes' step times; AR: per token"),
+        _ms("step_time_low_s", "Low", "lower end of the interval of step_time_s", 2, 2),
+        _ms("step_time_high_s", "High", "upper end of the interval of step_time_s", 2, 2),
+        replace(ACCEPTANCE, formula="geometric mean of the classes' acceptance lengths; AR: 1"),
+        TOK_PER_S,
+    ),
+    ("server", "concurrency"),
+)
+
+LOSSLESS = Table(
+    "lossless",
+    "a server; greedy answers against the baseline's first answer to the same rendered prompt",
+    (
+        SERVER,
+        _count("compared", "Compared", "answers at temperature 0 with token ids on both sides"),
+        _count("identical", "Identical", "answers with the same token ids throughout"),
+        _share("share", "Share", "identical ÷ compared; the baseline's row is its own floor"),
+        Column(
+            "first_difference_median",
+            "First difference",
+            "median, over answers that differ, of the tokens before the first difference",
+            "number",
+            "tok",
+            decimals=0,
+            least_n=1,
+        ),
+    ),
+    ("server",),
+)
+
+ORIGINAL = Table(
+    "original",
+    "a server and one of the three prompts of the original notes",
+    (
+        SERVER,
+        PROMPT,
+        _count("n", "n", "requests"),
+        _speed("tok_per_s", "Speed", "mean over requests of completion tokens ÷ end_s"),
+        _speed("tok_per_s_sd", "SD", "standard deviation of the same, n − 1", 2),
+        Column(
+            "completion_tokens",
+            "Tokens out",
+            "mean over requests",
+            "number",
+            "tok",
+            decimals=0,
+            least_n=1,
+        ),
+    ),
+    ("server", "prompt_id"),
+)
+
+SERVERS = Table(
+    "servers",
+    "a configured server",
+    (
+        SERVER,
+        _text("title", "Title", "name in tables and charts"),
+        _text("engine", "Engine", "what serves"),
+        _text("algorithm", "Algorithm", "as configured"),
+        _text("model", "Model", "target model"),
+        _text("drafter", "Drafter", "drafter"),
+        _count("block_size", "Block", "tokens a draft block holds, the bonus token included"),
+        _count("budget", "Budget", "nodes of the tree besides its root"),
+        _count("topk_cap", "Top-k cap", "candidates a depth at most"),
+        _count("verify_width", "Verified", "tokens the target verifies in a step", "tok"),
+        _count("launches_ok", "Launches", "launches that were measured"),
+        _count("launches_failed", "Failed", "launches that failed"),
+        _text("argv", "Command", "command line of its last launch, quoted for a shell"),
+    ),
+    ("server",),
+)
+
+FAILURES = Table(
+    "failures",
+    "a launch, cell or request that did not end ok",
+    (
+        _text("level", "Level", "`launch`, `cell` or `request`"),
+        SERVER,
+        LAUNCH,
+        WORKLOAD,
+        CONCURRENCY,
+        REPEAT,
+        PROMPT,
+        _count("turn", "Turn", "0 for the first request of a conversation or tool loop"),
+        STATUS,
+        SENTENCE,
+        DETAIL,
+        _count("attempt", "Attempt", "attempt of the launch"),
+        _text("log_tail", "Log", "last lines that the server printed (launches only)"),
+    ),
+    ("server", "launch", "level", "workload", "concurrency", "repeat", "prompt_id", "turn"),
+)
+
+ENVIRONMENT = Table(
+    "environment",
+    "a fact about a launch",
+    (
+        SERVER,
+        LAUNCH,
+        _text("name", "Fact", "dotted name: `launch.…`, `env.…`, `identity.…`, `machine.…`"),
+        _text("value", "Value", "text as it is, anything else as JSON"),
+    ),
+    ("server", "launch", "name"),
+)
+
+TABLES: Final[dict[str, Table]] = {
+    table.name: table
+    for table in (
+        REQUESTS,
+        UNITS,
+        CELLS,
+        CLASSES,
+        OVERALL,
+        COMPARISONS,
+        HISTOGRAM,
+        DEPTHS,
+        RANKS,
+        COST,
+        LOSSLESS,
+        ORIGINAL,
+        SERVERS,
+        FAILURES,
+        ENVIRONMENT,
+    )
+}
+"""Every table under its name, which is also its file's."""

@@ -1,0 +1,104 @@
+"""Whether the records of a cell are whole and do not contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ddtree_bench.records import RequestRecord
+from ddtree_bench.status import Status
+
+COLD_SHARE = 0.01
+"""Largest share of the first prompt that a flushed server may have cached."""
+
+_SERVER_IS_GONE = (Status.OUT_OF_MEMORY, Status.DIED_IN_REQUEST, Status.HUNG, Status.UNREACHABLE)
+
+
+class Finding(NamedTuple):
+    """What is wrong with a cell."""
+
+    status: Status
+    detail: str
+
+
+def fault_of(requests: Sequence[RequestRecord], *, cold: bool) -> Finding | None:
+    """What makes a cell's records unfit to be counted; None if nothing does.
+
+    Args:
+        requests: all requests of the cell.
+        cold: the prefix cache was flushed before the cell.
+    """
+    if not requests:
+        return Finding(Status.NO_TOKENS, "no request was made")
+    failed = _failed(requests)
+    if failed is not None:
+        return failed
+    for request in requests:
+        for finding in _contradictions(request):
+            where = f"{request.prompt_id} turn {request.turn}"
+            return Finding(finding.status, f"{where}: {finding.detail}")
+    return _warm(requests) if cold else None
+
+
+def _failed(requests: Sequence[RequestRecord]) -> Finding | None:
+    failed = [request for request in requests if not request.status.ok]
+    if not failed:
+        return None
+    # when a server goes, the request that met its end says more than those cut off beside it
+    grave = [
+        request for status in _SERVER_IS_GONE for request in failed if request.status is status
+    ]
+    first = (grave or failed)[0]
+    share = f"{len(failed)} of {len(requests)} requests failed"
+    return Finding(first.status, f"{share}; {first.prompt_id} turn {first.turn}: {first.detail}")
+
+
+def _contradictions(request: RequestRecord) -> Iterator[Finding]:
+    tokens = request.completion_tokens
+    if tokens is None or request.prompt_tokens is None:
+        yield Finding(Status.NO_USAGE, "no token counts")
+    if tokens == 0:
+        yield Finding(Status.NO_TOKENS, "an empty answer")
+    if request.finish_reason is None:
+        yield Finding(Status.MALFORMED, "no finish reason")
+    if request.route == "generate":
+        if request.output_ids is None:
+            yield Finding(Status.MALFORMED, "no token ids")
+        elif len(request.output_ids) != tokens:
+            said = f"{len(request.output_ids)} ids, but {tokens} tokens counted"
+            yield Finding(Status.BAD_COUNTS, said)
+    if request.stream and not request.events:
+        yield Finding(Status.MALFORMED, "streamed, but no event carries tokens")
+    yield from _spec_contradictions(request)
+
+
+def _spec_contradictions(request: RequestRecord) -> Iterator[Finding]:
+    spec = request.spec
+    if spec is None:
+        return
+    steps = sum(spec.histogram)
+    accepted = sum(drafts * count for drafts, count in enumerate(spec.histogram))
+    if steps != spec.verify_steps:
+        said = f"the histogram holds {steps} steps, {spec.verify_steps} were counted"
+        yield Finding(Status.BAD_COUNTS, said)
+    if accepted != spec.accepted_drafts:
+        said = f"the histogram holds {accepted} accepted drafts, {spec.accepted_drafts} counted"
+        yield Finding(Status.BAD_COUNTS, said)
+
+
+def _warm(requests: Sequence[RequestRecord]) -> Finding | None:
+    """A prompt that was cached although the cache had been flushed.
+
+    Later prompts share the chat template's first tokens with earlier ones and may have those
+    cached; the first one sent may not, and none may be cached whole.
+    """
+    opening = sorted((r for r in requests if r.turn == 0), key=lambda r: r.sent_unix_s)
+    for place, request in enumerate(opening):
+        cached, prompt = request.cached_tokens, request.prompt_tokens
+        if cached is None or prompt is None:
+            continue
+        allowed = COLD_SHARE * prompt if place == 0 else prompt - 2
+        if cached > allowed:
+            said = f"{request.prompt_id}: {cached} of {prompt} prompt tokens were cached"
+            return Finding(Status.NOT_COLD, said)
+    return None

@@ -1,0 +1,182 @@
+"""From a configuration to a server that is ready to be measured, and back to nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddtree_bench.chat_template import PromptTokenizer
+from ddtree_bench.client.client import Client
+from ddtree_bench.errors import MachineError, RequestError, ServerError
+from ddtree_bench.machine import gpu_memory_used_mib
+from ddtree_bench.records import Launch
+from ddtree_bench.server.deadline import Deadline
+from ddtree_bench.server.death import death_of, exit_code_after
+from ddtree_bench.server.engines import HOST, command, recorded_environment
+from ddtree_bench.server.identity import check_identity, kept_facts
+from ddtree_bench.server.process import ServerProcess, free_port
+from ddtree_bench.server.readiness import wait_until_ready
+from ddtree_bench.server.running import Attached, Running
+from ddtree_bench.session_spec import SessionSpec
+from ddtree_bench.status import Status
+from ddtree_bench.warmup import seconds_per_token, warm_up
+
+_LOG = logging.getLogger(__name__)
+_WARMUP_TEXT = "Tell a story about a lighthouse keeper who finds a letter in a bottle."
+_GPU_WAIT_S = 60.0
+_GPU_SLACK_MIB = 512
+_GPU_POLL_S = 0.5
+
+
+@dataclass(slots=True)
+class LaunchNotes:
+    """What is known about a launch so far; filled on the way, because it may end anywhere."""
+
+    spec: SessionSpec
+    attempt: int
+    log_path: Path
+    machine: dict[str, Any]
+    started_unix_s: float = field(default_factory=time.time)
+    argv: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    ready_after_s: float | None = None
+    warmup_requests: int = 0
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    def record(self, status: Status, detail: str = "", log_tail: str = "") -> Launch:
+        """The notes as a record of how the launch ended."""
+        attached = self.spec.server.engine == "attach"
+        return Launch(
+            protocol=self.spec.protocol_version,
+            run=self.spec.run,
+            server=self.spec.name,
+            launch=self.spec.launch,
+            attempt=self.attempt,
+            status=status,
+            detail=detail,
+            log_tail=log_tail,
+            log_path=None if attached else str(self.log_path),
+            argv=self.argv,
+            environment=self.environment,
+            started_unix_s=self.started_unix_s,
+            ready_after_s=self.ready_after_s,
+            ended_unix_s=time.time(),
+            warmup_requests=self.warmup_requests,
+            identity=self.identity,
+            machine=self.machine,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A server that is ready, identified and warm."""
+
+    server: Running
+    client: Client
+    tokenizer: PromptTokenizer
+
+
+@contextlib.contextmanager
+def launched(notes: LaunchNotes) -> Iterator[Live]:
+    """A live server within the block, nothing of it afterwards.
+
+    Raises:
+        ServerError: it died, was not ready in time, is another one, or failed in its warm-up.
+        MachineError: something is missing here, or the server could not be removed.
+    """
+    spec = notes.spec
+    tokenizer = PromptTokenizer.load(Path(spec.server.tokenizer_path))
+    prompt = tokenizer.render([{"role": "user", "content": _WARMUP_TEXT}])
+    with contextlib.ExitStack() as stack:
+        server, base_url = _running(notes, stack)
+        client = stack.enter_context(
+            Client(
+                base_url,
+                model=spec.name,
+                timeout_s=spec.protocol.request_timeout_s,
+                api_key=_api_key(spec),
+            )
+        )
+        deadline = Deadline.after(spec.server.startup_timeout_s)
+        started_s = time.monotonic()
+        wait_until_ready(server, client, prompt, deadline)
+        notes.ready_after_s = time.monotonic() - started_s
+        _identify(client, notes)
+        _warm(server, client, prompt, notes)
+        yield Live(server, client, tokenizer)
+
+
+def _running(notes: LaunchNotes, stack: contextlib.ExitStack) -> tuple[Running, str]:
+    """The server and where it answers; the stack stops it."""
+    spec = notes.spec
+    if spec.server.engine == "attach":
+        return Attached(), str(spec.server.base_url)
+    port = free_port()
+    start = command(spec.name, spec.server, port, os.environ)
+    notes.argv = start.argv
+    notes.environment = recorded_environment(start.env)
+    used_before_mib = gpu_memory_used_mib()
+    if used_before_mib is not None:
+        stack.callback(_wait_for_gpu, used_before_mib + _GPU_SLACK_MIB)
+    server = stack.enter_context(ServerProcess(start, notes.log_path, port))
+    return server, f"http://{HOST}:{port}"
+
+
+def _api_key(spec: SessionSpec) -> str | None:
+    name = spec.server.api_key_env
+    if name is None:
+        return None
+    if name not in os.environ:
+        raise MachineError(
+            f"the environment variable {name} is not set",
+            where=f"servers.{spec.name}.api_key_env",
+            remedy=f"export {name} before the run",
+        )
+    return os.environ[name]
+
+
+def _identify(client: Client, notes: LaunchNotes) -> None:
+    spec = notes.spec
+    try:
+        info = client.server_info()
+        if spec.server.engine == "attach":
+            client.model = client.models()[0]  # whoever started it chose the name
+    except RequestError as error:
+        raise ServerError(
+            Status.WRONG_SERVER, f"it does not say what it is: {error.what}"
+        ) from error
+    notes.identity = kept_facts(spec.server, info)
+    check_identity(spec.name, spec.server, info)
+
+
+def _warm(server: Running, client: Client, prompt: tuple[int, ...], notes: LaunchNotes) -> None:
+    settings = notes.spec.protocol.warmup
+    try:
+        warm = warm_up(lambda: seconds_per_token(client, prompt, settings.max_new_tokens), settings)
+    except RequestError as error:
+        code = exit_code_after(server, error.status)
+        if code is not None:
+            raise death_of(server, code, Status.DIED_IN_WARMUP) from error
+        raise ServerError(
+            error.status, f"in the warm-up: {error.what}", log_tail=server.log_tail()
+        ) from error
+    notes.warmup_requests = warm.requests
+    if not warm.steady:
+        _LOG.warning("%s: speed not steady after %d requests", notes.spec.name, warm.requests)
+
+
+def _wait_for_gpu(allowed_mib: int) -> None:
+    """Wait until the driver has taken the memory back; the next server would find too little."""
+    deadline = Deadline.after(_GPU_WAIT_S)
+    while not deadline.passed:
+        used_mib = gpu_memory_used_mib()
+        if used_mib is None or used_mib <= allowed_mib:
+            return
+        time.sleep(_GPU_POLL_S)
+    _LOG.warning("GPU memory is still in use %g s after the server ended", _GPU_WAIT_S)

@@ -1,0 +1,271 @@
+"""Tables of the set-up, the failures and the provenance."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pandas as pd
+
+from ddtree_bench.report.grid import Grid, Row, group, head, number, text
+from ddtree_bench.report.view import View, column
+from ddtree_bench.tex import Tex, breakable, escape, lines
+
+_DETAIL_LETTERS = 300
+_LOG_LINES = 15
+_LOG_LETTERS = 240
+_LAUNCH_FACTS = ("attempt", "status", "started_unix_s", "ready_after_s", "warmup_requests")
+_NUMBERS = ("block_size", "budget", "topk_cap", "verify_width", "launches_ok", "launches_failed")
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """The end of what a failed launch printed."""
+
+    title: Tex
+    text: Tex
+
+
+def servers(view: View) -> Grid:
+    """The configured servers."""
+    return Grid(
+        "tab:servers",
+        escape(
+            "The servers. Block: tokens of a draft block, the bonus token included. Budget: nodes "
+            "of a tree besides its root. Verified: tokens that the target verifies in a step."
+        ),
+        r"L{24mm}L{24mm}llrrrrrr",
+        (
+            tuple(
+                map(
+                    head,
+                    ("Name", "Key", "Engine", "Algorithm", "Block", "Budget", "Top-k", "Verified",
+                     "Launches", "Failed"),
+                )
+            ),
+        ),
+        tuple(
+            (
+                text(view.title(row["server"])),
+                text(row["server"]),
+                text(row["engine"]),
+                text(row["algorithm"]),
+                *(number(column("servers", name), row[name]) for name in _NUMBERS),
+            )
+            for _, row in view.tables["servers"].iterrows()
+        ),
+    )  # fmt: skip
+
+
+def workloads(view: View) -> Grid:
+    """What the servers were asked."""
+    return Grid(
+        "tab:workloads",
+        escape(
+            "The workloads. Longest: tokens of an answer at most. T: sampling temperature, 0 being "
+            "greedy. Repeats: passes over the prompts in each launch."
+        ),
+        r"L{22mm}lL{42mm}rrrlrr",
+        (
+            tuple(
+                map(
+                    head,
+                    ("Workload", "Class", "Prompts", "Sample", "Longest", "T", "Route", "In flight",
+                     "Repeats"),
+                )
+            ),
+        ),
+        tuple(
+            (
+                text(name),
+                text(load.workload_class),
+                text(load.prompts),
+                text(load.sample),
+                text(load.max_new_tokens),
+                text(f"{load.temperature:g}"),
+                text(load.route if load.stream else f"{load.route}, whole"),
+                text(", ".join(map(str, load.concurrency))),
+                text(load.repeats),
+            )
+            for name, load in view.config.workloads.items()
+        ),
+    )  # fmt: skip
+
+
+def protocol(view: View) -> list[str]:
+    """How it was measured, a sentence each."""
+    how = view.config.protocol
+    cache = "flushed before every cell" if how.flush_cache else "not flushed between cells"
+    return [
+        f"Every server was launched {how.launches} times, once a round, each second round in "
+        "reverse order.",
+        f"The prefix cache was {cache}.",
+        f"Warm-up: {how.warmup.min_requests} to {how.warmup.max_requests} requests, until two in "
+        f"a row differ by less than {100 * how.warmup.tolerance:g} %.",
+        f"A request was given up after {how.request_timeout_s:g} s of silence; a launch was tried "
+        f"{how.attempts} times. Seed {how.seed}.",
+    ]
+
+
+def failures(view: View) -> Grid:
+    """Every failed launch, cell and request."""
+    frame = view.tables["failures"]
+    return Grid(
+        "tab:failures",
+        escape("Everything that did not end well. Details are cut at 300 letters."),
+        r"llL{28mm}L{40mm}L{58mm}",
+        (tuple(map(head, ("Level", "Launch", "Where", "What happened", "Detail"))),),
+        tuple(_failure_row(view, row) for _, row in frame.iterrows()),
+    )
+
+
+def _failure_row(view: View, row: pd.Series) -> Row:
+    place = (view.title(row["server"]), row["workload"], row["prompt_id"])
+    return (
+        text(row["level"]),
+        number(column("failures", "launch"), row["launch"]),
+        text(" / ".join(part for part in place if part)),
+        text(row["sentence"]),
+        text(_cut(row["detail"], _DETAIL_LETTERS)),
+    )
+
+
+def log_tails(view: View) -> list[LogTail]:
+    """The logs of failed launches, their last lines."""
+    return [
+        LogTail(
+            escape(f"{view.title(row['server'])}, launch {row['launch']:.0f}: {row['sentence']}"),
+            lines(_tail(row["log_tail"])),
+        )
+        for _, row in view.failures("launch").iterrows()
+        if row["log_tail"]
+    ]
+
+
+def _tail(log: str) -> str:
+    last = [line for line in log.splitlines() if line.strip()][-_LOG_LINES:]
+    return "\n".join(_cut(line, _LOG_LETTERS) for line in last)
+
+
+def _cut(value: str, letters: int) -> str:
+    return value if len(value) <= letters else value[:letters] + " …"
+
+
+def launches(view: View) -> Grid:
+    """Every launch: when, how often tried, how long it took to be ready."""
+    frame = view.tables["environment"]
+    facts = frame[frame["name"].str.startswith("launch.")]
+    known = facts[["server", "launch"]].drop_duplicates()
+    return Grid(
+        "tab:launches",
+        escape(
+            "The launches. Started: UTC. Ready: seconds from start to the first good answer. "
+            "Warm-up: requests whose numbers were thrown away."
+        ),
+        r"L{40mm}rrlrrr",
+        (
+            tuple(
+                map(
+                    head,
+                    ("Server", "Launch", "Attempt", "Status", "Started", "Ready", "Warm-up"),
+                )
+            ),
+        ),
+        tuple(_launch_row(view, facts, row) for _, row in known.iterrows()),
+    )
+
+
+def _launch_row(view: View, facts: pd.DataFrame, launch: pd.Series) -> Row:
+    of_it = (facts["server"] == launch["server"]) & (facts["launch"] == launch["launch"])
+    return (
+        text(view.title(launch["server"])),
+        text(f"{launch['launch']:.0f}"),
+        *(text(_fact(facts[of_it], name)) for name in _LAUNCH_FACTS),
+    )
+
+
+def _fact(facts: pd.DataFrame, name: str) -> str:
+    """A fact's value, a time as UTC; empty if it is not there."""
+    found = facts[facts["name"] == f"launch.{name}"]["value"]
+    if found.empty:
+        return ""
+    value = str(found.iloc[0])
+    if name == "started_unix_s":
+        return datetime.fromtimestamp(float(value), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return value
+
+
+def environment(view: View) -> Grid:
+    """What was recorded of machine, identity and variables; a common fact is told once."""
+    frame = view.tables["environment"]
+    frame = frame[~frame["name"].str.startswith("launch.")]
+    launches = set(zip(frame["server"], frame["launch"], strict=True))
+    holders: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+    for row in frame.to_dict("records"):
+        holders[row["name"], row["value"]].append((row["server"], row["launch"]))
+    common = [fact for fact, who in holders.items() if len(who) == len(launches)]
+    own = [(fact, who) for fact, who in holders.items() if len(who) != len(launches)]
+    found: list[Row] = [group("all launches", 2)] if common else []
+    found += [(text(name), text(_cut(value, 600))) for name, value in common]
+    found += list(_own_facts(view, own))
+    return Grid(
+        "tab:environment",
+        escape("What was recorded of machines, running servers and their variables."),
+        r"L{48mm}L{104mm}",
+        ((head("Fact"), head("Value")),),
+        tuple(found),
+    )
+
+
+def _own_facts(
+    view: View, facts: list[tuple[tuple[str, str], list[tuple[str, float]]]]
+) -> Iterator[Row]:
+    """Facts of some launches only, under the names of those launches."""
+    by_holders: dict[tuple[tuple[str, float], ...], list[tuple[str, str]]] = defaultdict(list)
+    for fact, who in facts:
+        by_holders[tuple(who)].append(fact)
+    for holders, some in by_holders.items():
+        yield group(", ".join(f"{view.title(s)} launch {n:.0f}" for s, n in holders), 2)
+        for name, value in some:
+            yield text(name), text(_cut(value, 600))
+
+
+def commands(view: View) -> Grid:
+    """The command line of every server."""
+    rows = view.tables["servers"]
+    return Grid(
+        "tab:commands",
+        escape("Command line of each server's last launch."),
+        r"L{28mm}L{124mm}",
+        ((head("Server"), head("Command")),),
+        tuple(
+            (text(view.title(row["server"])), text(_cut(row["argv"], 2000)))
+            for _, row in rows.iterrows()
+        ),
+    )
+
+
+def hashes(found: Mapping[str, str]) -> Grid:
+    """SHA-256 of the tables that the report was made from."""
+    return Grid(
+        "tab:hashes",
+        escape("SHA-256 of the tables that this report was made from."),
+        r"lL{120mm}",
+        ((head("Table"), head("SHA-256")),),
+        tuple((text(name), text(value)) for name, value in found.items()),
+    )
+
+
+def configuration(view: View) -> Tex:
+    """What the configuration sets, a line for each server and workload."""
+    data = view.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    found = []
+    for section, value in data.items():
+        parts = value if section in ("servers", "workloads") else {"": value}
+        for name, part in parts.items():
+            key = f"{section}.{name}" if name else section
+            found.append(breakable(f"{key}: {json.dumps(part, ensure_ascii=False)}"))
+    return Tex("\\newline\n".join(found))

@@ -1,0 +1,250 @@
+"""The first page: what was measured, what follows from it, and what would overturn that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+import pandas as pd
+
+from ddtree_bench.columns import NOT_MEASURED
+from ddtree_bench.config import CLASSES
+from ddtree_bench.report.grid import (
+    INTERVAL,
+    Cell,
+    Grid,
+    Row,
+    failed,
+    head,
+    interval,
+    number,
+    text,
+)
+from ddtree_bench.report.view import (
+    BASELINE,
+    EQUAL_WIDTH,
+    View,
+    column,
+    ratio_with_interval,
+)
+from ddtree_bench.stats.verdict import Verdict
+from ddtree_bench.tex import Tex, escape
+
+_HARDWARE = {
+    "processor": r"machine\.cpu_model",
+    "cores": r"machine\.cpu_usable",
+    "GPU": r"machine\.gpu\..*\.name",
+    "memory": r"machine\.memory_bytes",
+}
+_SENTENCES = {verdict.value: verdict.sentence for verdict in Verdict}
+_EMPTY: Row = (Cell(escape(NOT_MEASURED)), Cell(Tex("")), Cell(Tex("")))
+
+
+def scope(view: View) -> list[tuple[str, str]]:
+    """Facts of the first page: name and value."""
+    servers = view.config.servers.values()
+    cells = view.tables["cells"]
+    good = int((cells["status"] == "ok").sum())
+    launches = view.tables["servers"]
+    return [
+        ("Engine", ", ".join(_distinct(server.engine for server in servers))),
+        ("Target model", ", ".join(_distinct(server.model for server in servers))),
+        ("Drafter", ", ".join(_distinct(s.drafter for s in servers if s.drafter)) or "none"),
+        ("Machine", machine(view.tables["environment"])),
+        (
+            "Launches",
+            f"{launches['launches_ok'].sum():.0f} measured, "
+            f"{launches['launches_failed'].sum():.0f} failed",
+        ),
+        ("Cells", f"{good} measured, {len(cells) - good} failed or not run"),
+        ("Simulated parts", "; ".join(simulated(view.tables["environment"])) or "none found"),
+    ]
+
+
+def machine(environment: pd.DataFrame) -> str:
+    """Processors, memory and graphics cards that were seen."""
+    facts = environment[environment["name"].str.startswith("machine.")]
+    values = {
+        name: _distinct(facts[facts["name"].str.fullmatch(pattern)]["value"])
+        for name, pattern in _HARDWARE.items()
+    }
+    memory = [f"{float(size) / 2**30:.0f} GiB" for size in values.pop("memory")]
+    found = [f"{name}: {', '.join(some)}" for name, some in values.items() if some]
+    found += [f"memory: {', '.join(_distinct(memory))}"] if memory else []
+    return "; ".join(found) or "not recorded"
+
+
+def simulated(environment: pd.DataFrame) -> list[str]:
+    """Facts that say numbers were made up, such as SGLANG_SIMULATE_ACC_LEN."""
+    named = environment["name"].str.contains("SIMULATE|synthetic", case=False, regex=True)
+    on = ~environment["value"].str.lower().isin(["", "0", "false", "none", "null"])
+    rows = environment[named & on]
+    return _distinct(f"{row['name']} {row['value']}" for _, row in rows.iterrows())
+
+
+def dates(started_unix_s: pd.Series) -> str:
+    """First to last day, UTC."""
+    known = started_unix_s.dropna()
+    if known.empty:
+        return "never"
+    days = [datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d") for t in (known.min(), known.max())]
+    return " to ".join(_distinct(days))
+
+
+def headline(view: View) -> list[str]:
+    """The findings, a sentence each; if there are none, why."""
+    pooled = [(name, view.overall(name)) for name in view.config.servers]
+    measured = [(name, row) for name, row in pooled if row is not None]
+    if not measured:
+        return ["No cell ended well, so this report holds no speed and no verdict."]
+    most = max(float(row["n_classes"]) for _, row in measured)
+    whole = [(name, row) for name, row in measured if row["n_classes"] == most]
+    best, row = max(whole, key=lambda pair: float(pair[1]["tok_per_s"]))
+    show = column("overall", "tok_per_s").show
+    pairs = view.comparisons(EQUAL_WIDTH)
+    of_best = view.comparisons(BASELINE)
+    judged = pd.concat([of_best[of_best["candidate"] == best], pairs])
+    return [
+        f"Highest pooled speed: {view.title(best)}, {show(row['tok_per_s'])} tok/s "
+        f"[{show(row['tok_per_s_low'])}, {show(row['tok_per_s_high'])}].",
+        *(_sentence(view, pair) for _, pair in judged[judged["speedup"].notna()].iterrows()),
+    ]
+
+
+def _sentence(view: View, pair: pd.Series) -> str:
+    against = view.title(pair["reference"])
+    if pair["relation"] == EQUAL_WIDTH:
+        against += ", the chain that verifies as many tokens"
+    said = verdict_sentence(pair["verdict"])
+    return (
+        f"{view.title(pair['candidate'])} against {against}: {said}, speed-up "
+        f"{ratio_with_interval(pair)}, {pair['n_prompts']:.0f} prompts, "
+        f"{pair['n_launches']:.0f} launches."
+    )
+
+
+def verdict_sentence(code: str) -> str:
+    """The verdict in words; a dash where none was reached."""
+    return _SENTENCES.get(code, "no verdict")
+
+
+def verdict_label(code: str) -> str:
+    """The verdict for narrow columns, as the section on method explains it."""
+    return code.replace("_", " ") or NOT_MEASURED
+
+
+def verdicts(view: View) -> Grid:
+    """Every server's speed, speed-ups, acceptance and verdicts, the five classes pooled."""
+    return Grid(
+        "tab:verdicts",
+        escape(
+            f"Verdicts at concurrency {_lowest(view)}, the five classes pooled with equal weight. "
+            f"Brackets: {view.confidence} intervals. Baseline: {view.baseline}. Equal chain: the "
+            "chain that verifies as many tokens as the tree; a tree's verdict is the one against "
+            "that chain, a chain's the one against the baseline. n: prompts × launches."
+        ),
+        rf"L{{24mm}}{INTERVAL}{INTERVAL}{INTERVAL}rrL{{24mm}}",
+        (
+            (
+                head("Server"),
+                *(head(name, 3) for name in ("Speed", "Against", "Against")),
+                *(head(name) for name in ("Accepted", "n", "Verdict")),
+            ),
+            (
+                head(""),
+                *(head(name, 3) for name in ("(tok/s)", "baseline", "equal chain")),
+                *(head(name) for name in ("tokens", "", "")),
+            ),
+        ),
+        tuple(_verdict_row(view, name) for name in view.config.servers),
+    )
+
+
+def _verdict_row(view: View, server: str) -> Row:
+    overall = view.overall(server)
+    name = text(view.title(server))
+    if overall is None:
+        return name, failed(view.reason(server), 12)
+    against = [view.comparison(server, relation) for relation in (BASELINE, EQUAL_WIDTH)]
+    judged = next((pair for pair in reversed(against) if pair is not None), None)
+    ratios = [cell for pair in against for cell in _ratio_cells(pair)]
+    missing = "*" if overall["n_classes"] < len(CLASSES) else ""
+    size = f"{overall['n_prompts']:.0f}×{overall['n_launches']:.0f}{missing}"
+    return (
+        name,
+        *interval(
+            column("overall", "tok_per_s"),
+            *overall[["tok_per_s", "tok_per_s_low", "tok_per_s_high"]],
+        ),
+        *ratios,
+        number(column("overall", "acceptance_length"), overall["acceptance_length"]),
+        text(size),
+        text("reference" if judged is None else verdict_label(judged["verdict"])),
+    )
+
+
+def _ratio_cells(pair: pd.Series | None) -> Row:
+    if pair is None:
+        return _EMPTY
+    values = pair[["speedup", "speedup_low", "speedup_high"]]
+    return interval(column("comparisons", "speedup"), *values)
+
+
+def overturn(view: View) -> list[str]:
+    """What would change the verdicts: what is undecided, near the margin, or missing."""
+    found = [*_undecided(view), *_against_in_a_class(view), *_missing(view)]
+    return found or ["Nothing in this run's own data; see the threats to validity."]
+
+
+def _undecided(view: View) -> Iterator[str]:
+    for relation in (EQUAL_WIDTH, BASELINE):
+        for _, pair in view.comparisons(relation).iterrows():
+            if pair["verdict"] in ("", Verdict.UNDECIDED):
+                yield f"{_names(view, pair)} is undecided: {pair['verdict_detail']}."
+            elif pair["verdict"] in (Verdict.FASTER_BELOW_MARGIN, Verdict.SLOWER_BELOW_MARGIN):
+                yield (
+                    f"{_names(view, pair)}: the interval {ratio_with_interval(pair)} reaches into "
+                    f"the margin of ±{100 * view.config.analysis.margin:g} %."
+                )
+
+
+def _against_in_a_class(view: View) -> Iterator[str]:
+    """Classes in which a pooled verdict does not hold."""
+    for _, pair in view.comparisons(EQUAL_WIDTH).iterrows():
+        other = {Verdict.FASTER: "< 1", Verdict.SLOWER: "> 1"}.get(pair["verdict"])
+        turned = [name for name in CLASSES if other and _turns(view, pair, name)]
+        if turned:
+            yield (
+                f"{_names(view, pair)}: the estimate lies on the other side of 1 in "
+                f"{', '.join(turned)}; traffic of that kind turns the verdict round."
+            )
+
+
+def _turns(view: View, pair: pd.Series, workload_class: str) -> bool:
+    frame = view.comparisons(pair["relation"], workload_class)
+    same = (frame["candidate"] == pair["candidate"]) & (frame["reference"] == pair["reference"])
+    return bool(((frame[same]["speedup"] - 1) * (pair["speedup"] - 1) < 0).any())
+
+
+def _missing(view: View) -> Iterator[str]:
+    for server in view.config.servers:
+        overall = view.overall(server)
+        if overall is None:
+            yield f"{view.title(server)} has no pooled figure: {view.reason(server)}."
+        elif overall["n_classes"] < len(CLASSES):
+            yield (
+                f"{view.title(server)} is pooled over {overall['n_classes']:.0f} of {len(CLASSES)} "
+                "classes (marked *); the missing ones could move it."
+            )
+
+
+def _names(view: View, pair: pd.Series) -> str:
+    return f"{view.title(pair['candidate'])} against {view.title(pair['reference'])}"
+
+
+def _lowest(view: View) -> str:
+    return str(view.concurrencies[0]) if view.concurrencies else NOT_MEASURED
+
+
+def _distinct(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,97 @@
+"""One run as the report's parts see it: tables, configuration, names and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ddtree_bench.charts.data import Tables, lowest_concurrency, titles
+from ddtree_bench.columns import POOLED, TABLES, Column
+from ddtree_bench.config import Config
+from ddtree_bench.status import Status
+
+EQUAL_WIDTH = "equal width"
+BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Tables and configuration of one run."""
+
+    tables: Tables
+    config: Config
+
+    def title(self, server: str) -> str:
+        """The server's name for people."""
+        return titles(self.config).get(server, server)
+
+    @property
+    def confidence(self) -> str:
+        """The level of all intervals, such as `95 %`."""
+        return f"{100 * self.config.analysis.confidence:g} %"
+
+    @property
+    def baseline(self) -> str:
+        """Title of the server that all are compared with."""
+        return self.title(self.config.analysis.baseline)
+
+    @property
+    def concurrencies(self) -> list[int]:
+        """All concurrencies that were measured, lowest first."""
+        measured = self.tables["overall"]["concurrency"].dropna()
+        return sorted({int(value) for value in measured})
+
+    def overall(self, server: str) -> pd.Series | None:
+        """The server's pooled figures at the lowest concurrency; None if it has none."""
+        frame = lowest_concurrency(self.tables["overall"])
+        found = frame[(frame["server"] == server) & frame["tok_per_s"].notna()]
+        return None if found.empty else found.iloc[0]
+
+    def comparisons(self, relation: str, workload_class: str = POOLED) -> pd.DataFrame:
+        """Comparisons of one relation and class at the lowest concurrency."""
+        frame = lowest_concurrency(self.tables["comparisons"])
+        return frame[(frame["relation"] == relation) & (frame["workload_class"] == workload_class)]
+
+    def comparison(self, candidate: str, relation: str) -> pd.Series | None:
+        """The candidate's pooled comparison in a relation; None if there is none."""
+        frame = self.comparisons(relation)
+        found = frame[frame["candidate"] == candidate]
+        return None if found.empty else found.iloc[0]
+
+    def reason(self, server: str, workload_class: str | None = None) -> str:
+        """Why a server has no figures (in a class): the first failure, in words."""
+        cells = self.tables["cells"]
+        mine = cells[(cells["server"] == server) & (cells["status"] != Status.OK)]
+        if workload_class is not None:
+            mine = mine[mine["workload_class"] == workload_class]
+        own = mine[mine["status"] != Status.NOT_RUN]["sentence"]
+        launches = self.failures("launch")
+        launch = launches[launches["server"] == server]["sentence"]
+        for sentences in (own, launch, mine["sentence"]):
+            if len(sentences):
+                return str(sentences.iloc[0])
+        return "not measured"
+
+    def failures(self, level: str) -> pd.DataFrame:
+        """Failures of one level: launch, cell or request."""
+        frame = self.tables["failures"]
+        return frame[frame["level"] == level]
+
+    def trees(self) -> Iterator[str]:
+        """Servers that verify trees."""
+        return (name for name, s in self.config.servers.items() if s.algorithm == "DDTREE")
+
+
+def column(table: str, name: str) -> Column:
+    """A column of the catalogue."""
+    return TABLES[table].column(name)
+
+
+def ratio_with_interval(row: pd.Series) -> str:
+    """A speed-up in words: `1.08 [1.05, 1.11]`; without an interval it says so."""
+    show = column("comparisons", "speedup").show
+    if show(row["speedup_low"]) == show(None):
+        return f"{show(row['speedup'])} (no interval)"
+    return f"{show(row['speedup'])} [{show(row['speedup_low'])}, {show(row['speedup_high'])}]"

@@ -1,0 +1,1 @@
+"""Formulas: arrays in, numbers or intervals out; no files, no column names."""

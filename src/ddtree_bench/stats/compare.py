@@ -1,0 +1,298 @@
+"""Speed-ups with prompts and launches as crossed random effects.
+
+Model, on the log scale, y = ln(seconds per token), for server s, launch l, prompt p of class c:
+
+    y[s, l, p] = μ[s] + a[p] + b[s, p] + u[s, l] + e[s, l, p]
+
+a: what a prompt does to all servers; b: what it does to one; u: what a launch does to all its
+prompts (variance τ²); e: the residual (σ²). Repeats of a prompt within a launch are averaged first.
+
+Effect of candidate A against reference B, over C classes of n_c prompts each, both measured in the
+same L launches and on the same prompts; ȳ is the mean over launches:
+
+    d[p] = ȳ[B, p] − ȳ[A, p]            δ = (1/C) Σ_c mean of d[p] over c's prompts
+
+A class weighs the same whatever its number of prompts. exp(δ) is the speed-up.
+
+    Var δ = (1/C²) Σ_c s_c² / n_c                 prompts
+          + τ² (1/L_A + 1/L_B)                    launches
+
+s_c² is the sample variance of d in class c; launches cancel within it, and it holds b and e. τ²
+comes from the spread of launch means m[s, l] within servers, pooled over *all* servers of the run,
+as two launches of one pair tell next to nothing:
+
+    S² = Σ_s Σ_l (m[s, l] − m̄[s])² ÷ Σ_s (L_s − 1),    E S² = τ² + R,    R = (1/C²) Σ_c σ_c² / n_c
+    τ² = max(0, S² − R)
+
+R is the residual's part of a launch mean. s_c² holds it already, so leaving it in S² would count it
+twice. σ_c² is the interaction of launch and prompt within servers, pooled likewise.
+
+Intervals are δ ± t √Var with Satterthwaite's degrees of freedom for the combination of mean
+squares. benchmarks/coverage.py shows that they cover. A percentile bootstrap over launches does
+not, with few of them: two launches resampled give one launch half of the time.
+
+The same formulas with one side give the interval of a server's own level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ddtree_bench.errors import NotEnoughData
+from ddtree_bench.stats.distributions import even_split_p_value, t_half_width, t_p_value
+from ddtree_bench.stats.interval import FloatArray, Interval
+from ddtree_bench.stats.summary import class_mean
+
+Blocks = Sequence[FloatArray]
+"""One server's logarithms: an array `[L, n_c]` a class, the same launches in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeanSquare:
+    """A variance estimate and its degrees of freedom."""
+
+    value: float
+    df: float
+
+    @property
+    def spread(self) -> float:
+        """Its term in Satterthwaite's denominator: value² ÷ df."""
+        return 0.0 if self.df == 0 else self.value**2 / self.df
+
+    def times(self, factor: float) -> MeanSquare:
+        """The same estimate of a variance `factor` times as large."""
+        return MeanSquare(self.value * factor, self.df)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchNoise:
+    """How much launches of one server differ, pooled over a run's servers; log scale."""
+
+    launch_means: MeanSquare
+    """S² of the module's text."""
+    residual: MeanSquare
+    """R: the part of S² that prompts' own noise makes."""
+
+    @property
+    def variance(self) -> float:
+        """τ², at least 0."""
+        return max(0.0, self.launch_means.value - self.residual.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """An estimate on the log scale with the two parts of its variance."""
+
+    log_value: float
+    prompt_variance: float
+    launch_variance: float
+    df: float
+    n_prompts: int
+    n_launches: int
+    """On the side with fewer."""
+
+    @property
+    def value(self) -> float:
+        """The estimate itself: a ratio, or a server's level."""
+        return float(np.exp(self.log_value))
+
+    @property
+    def standard_error(self) -> float:
+        """Of `log_value`."""
+        return float(np.sqrt(self.prompt_variance + self.launch_variance))
+
+    def interval(self, level: float) -> Interval:
+        """Confidence interval of `value`."""
+        half = t_half_width(level, self.df) * self.standard_error
+        low, high = np.exp([self.log_value - half, self.log_value + half])
+        return Interval(float(low), float(high), level, self.n_prompts)
+
+    def p_value(self) -> float:
+        """Two-sided, of the hypothesis that `log_value` is 0."""
+        if self.standard_error == 0:
+            return 1.0 if self.log_value == 0 else 0.0
+        return t_p_value(self.log_value / self.standard_error, self.df)
+
+
+def launch_means(blocks: Blocks) -> FloatArray:
+    """A server's mean in each launch `[L]`, each class weighing the same."""
+    _need_launches(blocks, 1)
+    means: FloatArray = np.mean([block.mean(axis=1) for block in blocks], axis=0)
+    return means
+
+
+def launch_noise(servers: Sequence[Blocks]) -> LaunchNoise:
+    """The variance between launches, pooled over all servers measured more than once.
+
+    Args:
+        servers: the blocks of each server, the same classes in the same order.
+
+    Raises:
+        NotEnoughData: no server has two launches.
+    """
+    repeated = [blocks for blocks in servers if blocks and len(blocks[0]) > 1]
+    if not repeated:
+        most = max((len(blocks[0]) for blocks in servers if blocks), default=0)
+        raise NotEnoughData(most, 2, "launches of a server")
+    dfs = np.array([len(blocks[0]) - 1 for blocks in repeated])
+    squares = [float(np.var(launch_means(blocks))) * len(blocks[0]) for blocks in repeated]
+    mean_square = MeanSquare(sum(squares) / float(dfs.sum()), float(dfs.sum()))
+    return LaunchNoise(mean_square, _residual(repeated, dfs))
+
+
+def _residual(servers: Sequence[Blocks], dfs: FloatArray) -> MeanSquare:
+    """R: what the interaction of launch and prompt adds to a launch mean's mean square."""
+    n_classes = len(servers[0])
+    parts = []
+    for index in range(n_classes):
+        blocks = [server[index] for server in servers]
+        df = sum((block.shape[0] - 1) * (block.shape[1] - 1) for block in blocks)
+        if df == 0:  # one prompt: its noise cannot be told from its launch's and stays in there
+            continue
+        variance = sum(_interaction_squares(block) for block in blocks) / df
+        share = np.average([1 / block.shape[1] for block in blocks], weights=dfs) / n_classes**2
+        parts.append(MeanSquare(variance * float(share), df))
+    return _combined(parts)
+
+
+def _interaction_squares(block: FloatArray) -> float:
+    """Sum of squares of what neither a launch's nor a prompt's mean explains."""
+    centred = block - block.mean(axis=0) - block.mean(axis=1, keepdims=True) + block.mean()
+    return float(np.sum(centred**2))
+
+
+def _combined(parts: Sequence[MeanSquare]) -> MeanSquare:
+    """The sum of independent estimates, with Satterthwaite's degrees of freedom."""
+    total = sum(part.value for part in parts)
+    spread = sum(part.spread for part in parts)
+    return MeanSquare(total, total**2 / spread if spread > 0 else np.inf)
+
+
+def mean_effect(
+    per_prompt: Sequence[FloatArray], n_launches: Sequence[int], noise: LaunchNoise
+) -> Effect:
+    """The mean over classes of the mean over prompts, with its variance.
+
+    Args:
+        per_prompt: `[n_c]` a class; values averaged over launches, log scale.
+        n_launches: launches averaged over on each side: one number, or two for a difference.
+        noise: of these classes.
+
+    Raises:
+        NotEnoughData: a class has fewer than two prompts.
+    """
+    fewest = min((len(values) for values in per_prompt), default=0)
+    if fewest < 2:
+        raise NotEnoughData(fewest, 2, "prompts of a class")
+    weight = 1 / len(per_prompt) ** 2
+    parts = [
+        MeanSquare(float(np.var(values, ddof=1)) / len(values) * weight, len(values) - 1)
+        for values in per_prompt
+    ]
+    share = sum(1 / launches for launches in n_launches)
+    prompt_variance = sum(part.value for part in parts)
+    launch_variance = noise.variance * share
+    spread = sum(
+        part.spread
+        for part in (*parts, noise.launch_means.times(share), noise.residual.times(share))
+    )
+    total = prompt_variance + launch_variance
+    return Effect(
+        log_value=class_mean(per_prompt),
+        prompt_variance=prompt_variance,
+        launch_variance=launch_variance,
+        df=max(1.0, total**2 / spread) if spread > 0 else np.inf,
+        n_prompts=sum(len(values) for values in per_prompt),
+        n_launches=min(n_launches),
+    )
+
+
+def prompt_differences(reference: Blocks, candidate: Blocks) -> list[FloatArray]:
+    """d[p] of each class `[n_c]`: above 0 where the candidate needs less time.
+
+    Raises ValueError unless both sides hold the same launches and prompts.
+    """
+    shapes = [[block.shape for block in side] for side in (reference, candidate)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"both sides need the same launches and prompts, got {shapes}")
+    return [
+        (first - second).mean(axis=0) for first, second in zip(reference, candidate, strict=True)
+    ]
+
+
+def speedup(reference: Blocks, candidate: Blocks, noise: LaunchNoise) -> Effect:
+    """The candidate's speed-up over the reference, launch l and prompt p paired.
+
+    Raises:
+        NotEnoughData: a class has fewer than two prompts.
+        ValueError: the sides do not hold the same launches and prompts.
+    """
+    differences = prompt_differences(reference, candidate)
+    launches = len(reference[0])
+    return mean_effect(differences, (launches, launches), noise)
+
+
+def level(blocks: Blocks, noise: LaunchNoise) -> Effect:
+    """A server's own geometric mean, classes weighing the same.
+
+    Raises NotEnoughData if a class has fewer than two prompts.
+    """
+    return mean_effect([block.mean(axis=0) for block in blocks], (len(blocks[0]),), noise)
+
+
+def noise_floor(servers: Sequence[Blocks]) -> float:
+    """Largest ratio between the pooled means of two launches of the same server (A against A).
+
+    Raises NotEnoughData if no server has two launches.
+    """
+    repeated = [launch_means(blocks) for blocks in servers if blocks and len(blocks[0]) > 1]
+    if not repeated:
+        raise NotEnoughData(1, 2, "launches of a server")
+    return float(np.exp(max(np.ptp(means) for means in repeated)))
+
+
+@dataclass(frozen=True, slots=True)
+class SignTest:
+    """Prompts won, tied and lost, and how likely so uneven a split is by chance."""
+
+    wins: int
+    ties: int
+    losses: int
+    p_value: float
+
+
+def sign_test(differences: FloatArray, tie: float = 0.0) -> SignTest:
+    """Two-sided sign test of `differences` `[n]`; a tie is within ± `tie` and does not count.
+
+    Raises NotEnoughData without differences. All ties give p = 1.
+    """
+    if len(differences) == 0:
+        raise NotEnoughData(0, 1, "prompts")
+    wins = int(np.sum(differences > tie))
+    losses = int(np.sum(differences < -tie))
+    p_value = even_split_p_value(wins, wins + losses)
+    return SignTest(wins, len(differences) - wins - losses, losses, p_value)
+
+
+def holm(p_values: FloatArray) -> FloatArray:
+    """Holm's adjusted p-values, in the order given; they hold for all tests of the family."""
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    stepped = np.minimum(1.0, np.maximum.accumulate(p_values[order] * factors))
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = stepped
+    return adjusted
+
+
+def _need_launches(blocks: Blocks, need: int) -> None:
+    if not blocks:
+        raise NotEnoughData(0, 1, "classes")
+    launches = [len(block) for block in blocks]
+    if any(first != second for first, second in pairwise(launches)):
+        raise ValueError(f"all classes need the same launches, got {launches}")
+    if launches[0] < need:
+        raise NotEnoughData(launches[0], need, "launches")

@@ -1,0 +1,263 @@
+"""The table of comparisons: who against whom, by how much, and what that supports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ddtree_bench.columns import COMPARISONS, POOLED
+from ddtree_bench.config import CLASSES, Config
+from ddtree_bench.errors import NotEnoughData
+from ddtree_bench.stats.compare import Effect, holm, prompt_differences, sign_test, speedup
+from ddtree_bench.stats.summary import class_mean
+from ddtree_bench.stats.verdict import (
+    Rule,
+    Verdict,
+    effective_margin,
+    verdict_of,
+    what_would_decide,
+)
+from ddtree_bench.tables.panel import Matched, Panel
+from ddtree_bench.tables.rows import Value, frame_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A candidate, what it is compared with, and why."""
+
+    candidate: str
+    reference: str
+    relation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One comparison: a pair on one class or all of them, at one concurrency."""
+
+    pair: Pair
+    workload_class: str
+    concurrency: int
+    classes: tuple[str, ...]
+    """The classes that enter."""
+    lacking: tuple[str, ...]
+    """Classes that should enter but were not measured on both sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the data say about a case, before the correction for many comparisons."""
+
+    case: Case
+    matched: Matched | None = None
+    effect: Effect | None = None
+    floor: float | None = None
+    obstacle: str = ""
+    """Why there is no effect."""
+
+
+def pairs_of(config: Config) -> Iterator[Pair]:
+    """Every server against the baseline, every tree against every chain of its own model."""
+    baseline = config.analysis.baseline
+    for name in config.servers:
+        if name != baseline:
+            yield Pair(name, baseline, "baseline")
+    for name, tree in config.servers.items():
+        for other, chain in config.servers.items():
+            kinds = (tree.algorithm, chain.algorithm)
+            if kinds == ("DDTREE", "DFLASH") and tree.model == chain.model:
+                same = tree.verify_width == chain.verify_width
+                yield Pair(name, other, "equal width" if same else "chain")
+
+
+class Comparisons:
+    """The comparisons of a run, from its cells and seconds per token."""
+
+    def __init__(self, config: Config, cells: pd.DataFrame, speeds: Panel) -> None:
+        """Take the table of cells (also failed ones) and the panel of seconds per token."""
+        self._config = config
+        self._speeds = speeds
+        keys = cells[["server", "workload_class", "concurrency"]].drop_duplicates()
+        self._asked: set[tuple[str, str, int]] = {tuple(key) for key in keys.to_numpy()}
+
+    def frame(self, classes: pd.DataFrame, overall: pd.DataFrame) -> pd.DataFrame:
+        """The table; acceptance and step times are those of the tables given."""
+        findings = [self._finding(case) for case in self._cases()]
+        adjusted = _adjusted(findings)
+        costs = _costs(self._config, classes, overall)
+        return frame_of(
+            (
+                self._row(finding, p_holm, costs)
+                for finding, p_holm in zip(findings, adjusted, strict=True)
+            ),
+            COMPARISONS,
+        )
+
+    def _cases(self) -> Iterator[Case]:
+        concurrencies = sorted({concurrency for _, _, concurrency in self._asked})
+        for pair in pairs_of(self._config):
+            for concurrency in concurrencies:
+                asked = self._asked_classes(pair, concurrency)
+                shared = self._speeds.shared_classes([pair.candidate, pair.reference], concurrency)
+                if asked:
+                    lacking = tuple(name for name in asked if name not in shared)
+                    yield Case(pair, POOLED, concurrency, shared, lacking)
+                for name in asked:
+                    yield Case(pair, name, concurrency, (name,), ())
+
+    def _asked_classes(self, pair: Pair, concurrency: int) -> tuple[str, ...]:
+        """The classes of which either side has a cell, ok or not."""
+        return tuple(
+            name
+            for name in CLASSES
+            if {(pair.candidate, name, concurrency), (pair.reference, name, concurrency)}
+            & self._asked
+        )
+
+    def _finding(self, case: Case) -> Finding:
+        servers = [case.pair.candidate, case.pair.reference]
+        obstacle = self._not_comparable(case, servers)
+        if obstacle is not None:
+            return Finding(case, obstacle=obstacle)
+        try:
+            matched = self._speeds.matched(servers, case.classes, case.concurrency)
+        except NotEnoughData as error:
+            return Finding(case, obstacle=str(error))
+        try:
+            noise = self._speeds.noise(case.classes, case.concurrency)
+        except NotEnoughData:
+            return Finding(case, matched, obstacle="one launch: noise between launches unknown")
+        floor = self._speeds.floor(case.classes, case.concurrency)
+        candidate, reference = matched.blocks
+        try:
+            effect = speedup(reference, candidate, noise)
+        except NotEnoughData as error:
+            return Finding(case, matched, floor=floor, obstacle=str(error))
+        return Finding(case, matched, effect, floor)
+
+    def _not_comparable(self, case: Case, servers: Sequence[str]) -> str | None:
+        """What stands in the way of any comparison: a side unmeasured, or no round in common."""
+        named = CLASSES if case.workload_class == POOLED else case.classes
+        for server in servers:
+            if not any(self._speeds.launches(server, name, case.concurrency) for name in named):
+                return f"{server} was not measured"
+        shared = self._speeds.shared_classes(servers, case.concurrency)
+        if not set(shared).intersection(named):
+            return "not interleaved: no round was measured on both sides"
+        return None
+
+    def _row(self, finding: Finding, p_holm: float | None, costs: Costs) -> Mapping[str, Value]:
+        case, effect = finding.case, finding.effect
+        analysis = self._config.analysis
+        rule = Rule(effective_margin(analysis.margin, finding.floor), analysis.confidence)
+        verdict, detail = _verdict(finding, p_holm, rule)
+        interval = None if effect is None else effect.interval(analysis.confidence)
+        return {
+            "candidate": case.pair.candidate,
+            "reference": case.pair.reference,
+            "relation": case.pair.relation,
+            "workload_class": case.workload_class,
+            "concurrency": case.concurrency,
+            "n_prompts": 0 if finding.matched is None else finding.matched.n_prompts,
+            "n_launches": 0 if finding.matched is None else len(finding.matched.launches),
+            "speedup": _point(finding.matched),
+            "speedup_low": None if interval is None else interval.low,
+            "speedup_high": None if interval is None else interval.high,
+            "p_value": None if effect is None else effect.p_value(),
+            "p_holm": p_holm,
+            **_signs(finding.matched, rule),
+            "noise_floor": finding.floor,
+            **_predicted(case, costs),
+            "verdict": verdict.value,
+            "verdict_detail": detail,
+        }
+
+
+Costs = Mapping[tuple[str, str, int], tuple[float, float]]
+"""Acceptance length and seconds a step by server, class (or all) and concurrency; NaN: unknown."""
+
+
+def _costs(config: Config, classes: pd.DataFrame, overall: pd.DataFrame) -> Costs:
+    names = ["server", "workload_class", "concurrency", "acceptance_length", "step_time_s"]
+    rows = pd.concat([classes[names], overall.assign(workload_class=POOLED)[names]])
+    costs = {}
+    for server, workload_class, concurrency, acceptance, step_s in rows.to_numpy(dtype=object):
+        plain = config.servers[server].algorithm == "AR"
+        costs[server, workload_class, concurrency] = (1.0 if plain else acceptance, step_s)
+    return costs
+
+
+def _predicted(case: Case, costs: Costs) -> dict[str, Value]:
+    """What acceptance and step times alone would give, prefill aside."""
+    where = (case.workload_class, case.concurrency)
+    unknown = (np.nan, np.nan)
+    candidate = costs.get((case.pair.candidate, *where), unknown)
+    reference = costs.get((case.pair.reference, *where), unknown)
+    acceptance, step = (mine / other for mine, other in zip(candidate, reference, strict=True))
+    return {
+        "acceptance_ratio": acceptance,
+        "step_time_ratio": step,
+        "predicted_speedup": acceptance / step,
+    }
+
+
+def _point(matched: Matched | None) -> float | None:
+    if matched is None:
+        return None
+    candidate, reference = matched.blocks
+    return float(np.exp(class_mean(prompt_differences(reference, candidate))))
+
+
+def _signs(matched: Matched | None, rule: Rule) -> dict[str, Value]:
+    """The sign test on each prompt's median over launches."""
+    if matched is None:
+        return {"wins": 0, "ties": 0, "losses": 0, "sign_p": None}
+    candidate, reference = matched.blocks
+    medians = [
+        np.median(slow - fast, axis=0) for slow, fast in zip(reference, candidate, strict=True)
+    ]
+    signs = sign_test(np.concatenate(medians), tie=rule.log_margin)
+    return {
+        "wins": signs.wins,
+        "ties": signs.ties,
+        "losses": signs.losses,
+        "sign_p": signs.p_value,
+    }
+
+
+def _adjusted(findings: Sequence[Finding]) -> list[float | None]:
+    """Holm's p-values in two families: all pooled comparisons, all comparisons of one class."""
+    adjusted: list[float | None] = [None] * len(findings)
+    for pooled in (True, False):
+        family = [
+            (place, finding.effect.p_value())
+            for place, finding in enumerate(findings)
+            if finding.effect is not None and (finding.case.workload_class == POOLED) is pooled
+        ]
+        values = holm(np.array([p_value for _, p_value in family], dtype=np.float64))
+        for (place, _), value in zip(family, values, strict=True):
+            adjusted[place] = float(value)
+    return adjusted
+
+
+def _verdict(finding: Finding, p_holm: float | None, rule: Rule) -> tuple[Verdict, str]:
+    """The verdict and the sentence that explains it."""
+    if finding.effect is None or p_holm is None:
+        return Verdict.UNDECIDED, _noted(finding.obstacle, finding)
+    verdict = verdict_of(finding.effect, p_holm, rule)
+    if verdict is not Verdict.UNDECIDED:
+        return verdict, _noted(f"{verdict.sentence} of {rule.margin:.1%}", finding)
+    limit = what_would_decide(finding.effect, rule)
+    if finding.effect.p_value() < rule.alpha:
+        limit = f"a difference, but not after the correction for many comparisons; {limit}"
+    return verdict, _noted(limit, finding)
+
+
+def _noted(sentence: str, finding: Finding) -> str:
+    """The sentence, with the classes that are missing from a pooled figure."""
+    lacking = finding.case.lacking
+    if finding.matched is None or not lacking:
+        return sentence
+    return f"{sentence}; without {', '.join(lacking)}"

@@ -1,0 +1,244 @@
+"""Tables that show what was recorded: requests, units, cells, failures, environment, servers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ddtree_bench.columns import CELLS, ENVIRONMENT, FAILURES, REQUESTS, SERVERS, UNITS
+from ddtree_bench.config import Config
+from ddtree_bench.metrics import derive, produced_tokens
+from ddtree_bench.records import CellId, CellRecord, Launch, RequestRecord
+from ddtree_bench.stats.acceptance import acceptance_length
+from ddtree_bench.store import MeasuredCell
+from ddtree_bench.tables.rows import Rows, Value, frame_of
+
+
+def is_sound(measured: MeasuredCell) -> bool:
+    """Whether a cell enters statistics: ended ok, and every request of it, too."""
+    return measured.cell.status.ok and all(request.status.ok for request in measured.requests)
+
+
+class RawTables:
+    """Collects sessions and cells, one after the other."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._launches: list[Launch] = []
+        self._requests = Rows(REQUESTS)
+        self._units = Rows(UNITS)
+        self._cells = Rows(CELLS)
+        self._failures = Rows(FAILURES)
+        self._environment = Rows(ENVIRONMENT)
+
+    def add_launch(self, launch: Launch) -> None:
+        """Take a launch's facts, and its failure if it failed."""
+        self._launches.append(launch)
+        for name, value in _facts(launch):
+            self._environment.add(
+                server=launch.server, launch=launch.launch, name=name, value=value
+            )
+        if not launch.status.ok:
+            self._fail("launch", launch, log_tail=launch.log_tail)
+
+    def add_cell(self, measured: MeasuredCell, launch: Launch) -> None:
+        """Take a cell with its requests."""
+        cell, requests = measured
+        plain = self._config.servers[cell.cell.server].algorithm == "AR"
+        keys = _keys(cell)
+        for request in requests:
+            self._requests.add(**keys, **_request_row(request, plain=plain))
+            if not request.status.ok:
+                self._fail("request", launch, cell=cell.cell, request=request)
+        if not cell.status.ok:
+            self._fail("cell", launch, cell=cell.cell, record=cell)
+        self._cells.add(**keys, **_cell_row(measured))
+        if is_sound(measured):
+            for row in _unit_rows(requests):
+                self._units.add(**keys, **row)
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The tables under their names."""
+        rows = (self._requests, self._units, self._cells, self._failures, self._environment)
+        frames = {collected.table.name: collected.frame() for collected in rows}
+        return {**frames, SERVERS.name: frame_of(self._server_rows(), SERVERS)}
+
+    def _fail(
+        self,
+        level: str,
+        launch: Launch,
+        *,
+        cell: CellId | None = None,
+        record: CellRecord | None = None,
+        request: RequestRecord | None = None,
+        log_tail: str | None = None,
+    ) -> None:
+        failed = request or record or launch
+        self._failures.add(
+            level=level,
+            server=launch.server,
+            launch=launch.launch,
+            workload=None if cell is None else cell.workload,
+            concurrency=None if cell is None else cell.concurrency,
+            repeat=None if cell is None else cell.repeat,
+            prompt_id=None if request is None else request.prompt_id,
+            turn=None if request is None else request.turn,
+            status=failed.status.value,
+            sentence=failed.status.sentence,
+            detail=failed.detail,
+            attempt=launch.attempt,
+            log_tail=log_tail,
+        )
+
+    def _server_rows(self) -> Iterator[Mapping[str, Value]]:
+        for name, server in self._config.servers.items():
+            launches = [launch for launch in self._launches if launch.server == name]
+            measured = sum(launch.status.ok for launch in launches)
+            yield {
+                "server": name,
+                "title": server.title or name,
+                "engine": server.engine,
+                "algorithm": server.algorithm,
+                "model": server.model,
+                "drafter": server.drafter,
+                "block_size": server.block_size,
+                "budget": server.budget,
+                "topk_cap": server.topk_cap,
+                "verify_width": server.verify_width,
+                "launches_ok": measured,
+                "launches_failed": len(launches) - measured,
+                "argv": shlex.join(launches[-1].argv) if launches else None,
+            }
+
+
+def _keys(cell: CellRecord) -> dict[str, Value]:
+    return {**cell.cell.model_dump(), "workload_class": cell.workload_class}
+
+
+def _request_row(request: RequestRecord, *, plain: bool) -> dict[str, Value]:
+    spec, check = request.spec, request.check
+    return {
+        "prompt_id": request.prompt_id,
+        "turn": request.turn,
+        "prompt_sha256": request.prompt_sha256,
+        "status": request.status.value,
+        "detail": request.detail,
+        "prompt_tokens": request.prompt_tokens,
+        "completion_tokens": request.completion_tokens,
+        "overshoot_tokens": request.overshoot_tokens,
+        "cached_tokens": request.cached_tokens,
+        "finish_reason": request.finish_reason,
+        "end_s": request.end_s,
+        "events": len(request.events) if request.stream else None,
+        "verify_steps": None if spec is None else spec.verify_steps,
+        "accepted_drafts": None if spec is None else spec.accepted_drafts,
+        "check_kind": None if check is None else check.kind,
+        "check_valid": None if check is None else check.valid,
+        **derive(request, plain=plain)._asdict(),
+    }
+
+
+def _unit_rows(requests: Sequence[RequestRecord]) -> Iterator[dict[str, Value]]:
+    """A row a prompt unit, from the requests of a sound cell."""
+    units: dict[str, list[RequestRecord]] = {}
+    for request in requests:
+        units.setdefault(request.prompt_id, []).append(request)
+    for prompt_id, members in units.items():
+        tokens = _sum(request.completion_tokens for request in members)
+        seconds = sum(request.end_s for request in members)
+        specs = [request.spec for request in members]
+        yield {
+            "prompt_id": prompt_id,
+            "prompt_sha256": min(members, key=lambda request: request.turn).prompt_sha256,
+            "requests": len(members),
+            "completion_tokens": tokens,
+            "seconds": seconds,
+            "s_per_token": None if tokens is None or tokens == 0 else seconds / tokens,
+            "verify_steps": _sum(None if spec is None else spec.verify_steps for spec in specs),
+            "accepted_drafts": _sum(
+                None if spec is None else spec.accepted_drafts for spec in specs
+            ),
+        }
+
+
+def _sum(values: Iterator[int | None]) -> int | None:
+    """The sum; None if a part of it was not measured."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _cell_row(measured: MeasuredCell) -> dict[str, Value]:
+    cell, requests = measured
+    tokens = _sum(request.completion_tokens for request in requests) if requests else None
+    seconds = _span_s(requests)
+    specs = [request.spec for request in requests if request.spec is not None]
+    steps = sum(spec.verify_steps for spec in specs)
+    checks = [request.check for request in requests if request.check is not None]
+    return {
+        "round": cell.round,
+        "status": cell.status.value,
+        "sentence": cell.status.sentence,
+        "detail": cell.detail,
+        "requests": len(requests),
+        "failed_requests": sum(not request.status.ok for request in requests),
+        "completion_tokens": tokens,
+        "seconds": seconds,
+        "tok_per_s": None if tokens is None or seconds is None else tokens / seconds,
+        "acceptance_length": None
+        if steps == 0
+        else acceptance_length(
+            np.array([produced_tokens(spec) for spec in specs]),
+            np.array([spec.verify_steps for spec in specs]),
+        ),
+        "started_unix_s": cell.started_unix_s,
+        "client_cpu_share": cell.client_cpu_share,
+        "checks": len(checks),
+        "checks_valid": sum(check.valid for check in checks),
+    }
+
+
+def _span_s(requests: Sequence[RequestRecord]) -> float | None:
+    """Seconds from the first request sent to the last answer's end; None if there is no span."""
+    if not requests:
+        return None
+    start = min(request.sent_unix_s for request in requests)
+    span = max(request.sent_unix_s + request.end_s for request in requests) - start
+    return span if span > 0 else None
+
+
+def _facts(launch: Launch) -> Iterator[tuple[str, str]]:
+    """Dotted names and values of everything known about a launch."""
+    about = {
+        "run": launch.run,
+        "protocol": launch.protocol,
+        "attempt": launch.attempt,
+        "status": launch.status.value,
+        "log_path": launch.log_path,
+        "argv": shlex.join(launch.argv),
+        "started_unix_s": launch.started_unix_s,
+        "ready_after_s": launch.ready_after_s,
+        "ended_unix_s": launch.ended_unix_s,
+        "warmup_requests": launch.warmup_requests,
+    }
+    yield from _flat("launch", about)
+    yield from _flat("env", launch.environment)
+    yield from _flat("identity", launch.identity)
+    yield from _flat("machine", launch.machine)
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+    if isinstance(value, Mapping):
+        for key in sorted(value):
+            yield from _flat(f"{prefix}.{key}", value[key])
+    elif value is not None:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield prefix, text

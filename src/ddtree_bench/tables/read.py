@@ -1,0 +1,55 @@
+"""Sessions of a run as they lie on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ddtree_bench.config import Config
+from ddtree_bench.errors import BenchError
+from ddtree_bench.records import Launch
+from ddtree_bench.store import MeasuredCell, read_cells
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One launch of a server; its cells are read when they are asked for."""
+
+    launch: Launch
+    folder: Path
+
+    def cells(self) -> Iterator[MeasuredCell]:
+        """Every cell of the launch with its requests, one at a time."""
+        yield from read_cells(self.folder / "cells.jsonl")
+
+
+def read_sessions(folders: Sequence[Path], config: Config) -> list[Session]:
+    """The sessions in these folders, servers in the order of the configuration, then launches.
+
+    Raises:
+        BenchError: a file is missing or not as written, or the configuration has no such server.
+    """
+    sessions = [Session(_launch(folder / "launch.json"), folder) for folder in folders]
+    servers = list(config.servers)
+    for session in sessions:
+        if session.launch.server not in servers:
+            raise BenchError(
+                f"the configuration has no server `{session.launch.server}`",
+                where=str(session.folder),
+                remedy="leave this session out, or put the server back into the configuration",
+            )
+    return sorted(sessions, key=lambda s: (servers.index(s.launch.server), s.launch.launch))
+
+
+def _launch(path: Path) -> Launch:
+    try:
+        return Launch.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        what = "there is no record of this launch"
+        raise BenchError(what, where=str(path), remedy="run the session again") from None
+    except ValidationError as error:
+        what = f"not the record of a launch: {error.errors()[0]['msg']}"
+        raise BenchError(what, where=str(path), remedy="run the session again") from error

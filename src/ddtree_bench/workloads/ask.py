@@ -1,0 +1,119 @@
+"""One request of a cell, from messages to its record."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ddtree_bench.chat_template import PromptTokenizer
+from ddtree_bench.client.answers import cut_at_stop
+from ddtree_bench.client.client import Client, Exchange
+from ddtree_bench.config import Workload
+from ddtree_bench.hashing import json_sha256
+from ddtree_bench.prompts import Prompt
+from ddtree_bench.records import CellId, RequestRecord, Sampling
+
+ChatMessage = Mapping[str, str]
+SEED_BITS = 31
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class CellTask:
+    """What one cell asks."""
+
+    cell: CellId
+    workload: Workload
+    prompts: tuple[Prompt, ...]
+    seed: int
+    should_stop: Callable[[], bool] = _never
+    """Asked before each request; True ends the cell with what it has."""
+
+
+@dataclass(slots=True)
+class Asker:
+    """Sends the requests of one conversation and keeps their records."""
+
+    client: Client
+    tokenizer: PromptTokenizer
+    task: CellTask
+    prompt: Prompt
+    records: list[RequestRecord] = field(default_factory=list)
+    _due_s: float = field(default_factory=time.monotonic)
+    """When the next request could have been sent, by the monotonic clock."""
+
+    def opening(self) -> list[ChatMessage]:
+        """The messages before the user speaks."""
+        system = self.prompt.system
+        return [] if system is None else [{"role": "system", "content": system}]
+
+    def ask(self, messages: Sequence[ChatMessage]) -> RequestRecord:
+        """Send the conversation; the record says what came back, also after a failure."""
+        workload = self.task.workload
+        sampling = self._sampling()
+        if workload.route == "generate":
+            ids = self.tokenizer.render(messages)
+            prompt_sha256 = json_sha256(list(ids))
+            exchange = self.client.generate(ids, sampling, stream=workload.stream)
+        else:
+            prompt_sha256 = json_sha256([dict(message) for message in messages])
+            exchange = self.client.chat(messages, sampling, stream=workload.stream)
+        record = self._record(exchange, sampling, prompt_sha256)
+        self._due_s = exchange.sent_monotonic_s + exchange.end_s
+        self.records.append(record)
+        return record
+
+    def replace_last(self, record: RequestRecord) -> None:
+        """Put a record with its check in the place of the last one."""
+        self.records[-1] = record
+
+    def _sampling(self) -> Sampling:
+        workload = self.task.workload
+        return Sampling(
+            max_new_tokens=workload.max_new_tokens,
+            temperature=workload.temperature,
+            top_p=workload.top_p,
+            top_k=workload.top_k,
+            seed=None if workload.temperature == 0 else self._seed(),
+        )
+
+    def _seed(self) -> int:
+        """A seed of its own for each request, the same for every server and launch."""
+        task = self.task
+        parts = f"{task.seed}:{task.cell.repeat}:{self.prompt.id}:{len(self.records)}"
+        return int.from_bytes(hashlib.sha256(parts.encode()).digest()[:8]) >> (64 - SEED_BITS)
+
+    def _record(self, exchange: Exchange, sampling: Sampling, prompt_sha256: str) -> RequestRecord:
+        answer = exchange.answer
+        if not sampling.ignore_eos:
+            answer = cut_at_stop(answer, self.tokenizer.eos_ids, self.tokenizer.decode)
+        return RequestRecord(
+            cell=self.task.cell,
+            prompt_id=self.prompt.id,
+            turn=len(self.records),
+            tags=self.prompt.tags,
+            prompt_sha256=prompt_sha256,
+            route=self.task.workload.route,
+            stream=self.task.workload.stream,
+            sampling=sampling,
+            sent_unix_s=exchange.sent_unix_s,
+            wait_s=max(0.0, exchange.sent_monotonic_s - self._due_s),
+            events=answer.events,
+            end_s=exchange.end_s,
+            text=answer.text,
+            output_ids=answer.output_ids,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            overshoot_tokens=answer.overshoot_tokens,
+            cached_tokens=answer.cached_tokens,
+            finish_reason=answer.finish_reason,
+            spec=answer.spec,
+            tree=answer.tree,
+            status=exchange.status,
+            detail=exchange.detail,
+        )

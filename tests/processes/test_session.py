@@ -1,0 +1,365 @@
+"""Whole sessions against the fake server: every way in which they can end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from fakes import FIRST_MEASURED, bench
+
+from ddtree_bench.errors import MachineError
+from ddtree_bench.records import Launch
+from ddtree_bench.server.process import free_port
+from ddtree_bench.session import FROM_STORE, Session, main, run
+from ddtree_bench.status import Status
+from ddtree_bench.store import MeasuredCell, read_cells
+
+pytestmark = pytest.mark.process
+
+LAST = "protocol: {attempts: 1}"
+"""The first attempt is the last, so that failures are written."""
+
+
+def cells_of(session: Session) -> dict[str, MeasuredCell]:
+    """What was written, by workload."""
+    return {each.cell.cell.workload: each for each in read_cells(session.folder / "cells.jsonl")}
+
+
+def statuses(session: Session) -> dict[str, Status]:
+    """Status by workload."""
+    return {name: each.cell.status for name, each in cells_of(session).items()}
+
+
+def launch_of(session: Session) -> Launch:
+    """The launch that was written."""
+    return Launch.model_validate_json((session.folder / "launch.json").read_bytes())
+
+
+def failing(folder: Path, *args: str, text: str = LAST, **server) -> Session:
+    """A session on a fake server with these arguments."""
+    spec = bench(folder / "bench", text, args=args, **server)
+    return Session(spec, folder / "results")
+
+
+def fault(kind: str, number: int = FIRST_MEASURED, more: str = "") -> tuple[str, str]:
+    """Arguments for a fault in one measured request."""
+    return ("--fault", f"{kind}@{number}{more}")
+
+
+def test_a_good_session_is_whole(tmp_path):
+    """Two workloads of two prompts: two cells, four requests, all the facts of the launch."""
+    session = failing(tmp_path, algorithm="DDTREE", drafter=str(tmp_path), block_size=8, budget=7)
+    assert run(session) == 0
+    cells = cells_of(session)
+    assert statuses(session) == {"short": Status.OK, "longform": Status.OK}
+    assert [len(cell.requests) for cell in cells.values()] == [2, 2]
+    assert all(r.tree is not None and r.tree.verify_width == 8 for r in cells["short"].requests)
+    launch = launch_of(session)
+    assert launch.status is Status.OK
+    assert launch.warmup_requests == 2
+    assert launch.identity["speculative_num_draft_tokens"] == 8
+    assert launch.ready_after_s is not None
+    assert launch.machine["cpu_model"]
+    assert launch.argv[1:3] == ("-m", "ddtree.server")
+    assert "OMP_NUM_THREADS" not in launch.environment
+
+
+def test_the_second_time_nothing_is_launched(tmp_path):
+    """All cells come from the store, and the launch that measured them is still known."""
+    session = failing(tmp_path)
+    assert run(session) == 0
+    first = (session.folder / "cells.jsonl").read_text(encoding="utf-8")
+    launch = launch_of(session)
+    for name in ("launch.json", "cells.jsonl"):  # as Snakemake does before it runs a job again
+        (session.folder / name).unlink()
+    assert run(session) == 0
+    assert (session.folder / "cells.jsonl").read_text(encoding="utf-8") == first
+    assert launch_of(session) == launch
+
+
+def test_cells_of_another_folder_need_no_launch(tmp_path):
+    """With a merged store the launch is unknown, and that is said."""
+    session = failing(tmp_path)
+    run(session)
+    elsewhere = Session(session.spec, tmp_path / "elsewhere")
+    assert elsewhere.store.merge(session.store.folder).copied == 2
+    assert run(elsewhere) == 0
+    assert launch_of(elsewhere).detail == FROM_STORE
+    assert launch_of(elsewhere).argv == ()
+
+
+def test_fresh_measures_stored_cells_again(tmp_path):
+    """`--fresh` believes no store."""
+    session = failing(tmp_path)
+    run(session)
+    before = cells_of(session)["short"].cell.started_unix_s
+    run(Session(session.spec, session.results, fresh=True))
+    assert cells_of(session)["short"].cell.started_unix_s > before
+
+
+def test_a_new_workload_measures_only_itself(tmp_path):
+    """Finished cells stay as they are."""
+    session = failing(tmp_path)
+    run(session)
+    before = cells_of(session)
+    workloads = dict(session.spec.workloads)
+    workloads["extra"] = workloads["short"]
+    hashes = {**session.spec.prompts_sha256, "extra": session.spec.prompts_sha256["short"]}
+    spec = session.spec.model_copy(update={"workloads": workloads, "prompts_sha256": hashes})
+    assert run(Session(spec, session.results)) == 0
+    after = cells_of(session)
+    assert list(after) == ["short", "longform", "extra"]
+    assert after["short"] == before["short"]
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "detail"),
+    [
+        (("--die-at-start", "3"), Status.DIED_AT_START, "RuntimeError: fake weights are missing"),
+        (fault("die", 1), Status.DIED_AT_START, "exit code 7"),
+        (fault("die", 2), Status.DIED_IN_WARMUP, "RuntimeError: fake kernel failed"),
+        (fault("oom", 3), Status.OUT_OF_MEMORY, "CUDA out of memory"),
+        (fault("http500", 2), Status.HTTP_ERROR, "in the warm-up"),
+        (fault("garbage", 1), Status.NOT_READY, "its first answer failed"),
+        (("--lie", "model_path=null"), Status.WRONG_SERVER, "model_path: expected"),
+    ],
+)
+def test_a_launch_that_fails_is_a_row(tmp_path, args, status, detail):
+    """Launch and cells are written with a typed reason, the log and its tail."""
+    session = failing(tmp_path, *args)
+    assert run(session) == 0
+    launch = launch_of(session)
+    assert launch.status is status
+    assert detail in launch.detail
+    assert statuses(session) == {"short": Status.NOT_RUN, "longform": Status.NOT_RUN}
+    assert detail in cells_of(session)["short"].cell.detail
+    assert launch.log_path == str(session.folder / "attempt-1.server.log")
+    assert list(session.store.folder.glob("*")) == []
+
+
+def test_a_server_that_never_gets_ready(tmp_path):
+    """The deadline ends the wait; what health said is told."""
+    session = failing(tmp_path, "--never-ready", startup_timeout_s=1.5)
+    run(session)
+    assert launch_of(session).status is Status.NOT_READY
+    assert launch_of(session).detail.startswith("deadline passed; ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "longform"),
+    [
+        ("die", Status.DIED_IN_REQUEST, Status.NOT_RUN),
+        ("oom", Status.OUT_OF_MEMORY, Status.NOT_RUN),
+        ("hang", Status.HUNG, Status.NOT_RUN),
+        ("truncate", Status.UNREACHABLE, Status.OK),
+        ("http500", Status.HTTP_ERROR, Status.OK),
+        ("stream-error", Status.STREAM_ERROR, Status.OK),
+        ("no-tokens", Status.NO_TOKENS, Status.OK),
+        ("no-usage", Status.NO_USAGE, Status.OK),
+    ],
+)
+def test_a_failed_request_fails_its_cell(tmp_path, kind, status, longform):
+    """A live server is asked for the next cell; a lost one is not. Requests are kept."""
+    text = "protocol: {attempts: 1, request_timeout_s: 0.5}"
+    session = failing(tmp_path, *fault(kind), text=text)
+    assert run(session) == 0
+    cells = cells_of(session)
+    assert statuses(session) == {"short": status, "longform": longform}
+    assert cells["short"].requests[0].status is status
+    assert launch_of(session).status is (Status.OK if longform is Status.OK else status)
+    stored = [path.stem for path in session.store.folder.glob("*.jsonl")]
+    assert stored == ([cells["longform"].cell.key] if longform.ok else [])
+
+
+def test_counters_that_contradict_each_other_fail_the_cell(tmp_path):
+    """A request may look well and not be."""
+    chain = {"algorithm": "DFLASH", "drafter": str(tmp_path), "block_size": 8}
+    session = failing(tmp_path, *fault("bad-counts"), **chain)
+    run(session)
+    assert statuses(session) == {"short": Status.BAD_COUNTS, "longform": Status.OK}
+
+
+def test_a_warm_cache_fails_the_cell(tmp_path):
+    """Cached tokens where cold was asked for."""
+    session = failing(tmp_path, "--cached", "10")
+    run(session)
+    assert set(statuses(session).values()) == {Status.NOT_COLD}
+
+
+def test_a_dead_server_is_told_with_its_last_error(tmp_path):
+    """Exit code and the telling line of the log reach cell and launch."""
+    session = failing(tmp_path, *fault("die"))
+    run(session)
+    said = "exit code 7; last error: RuntimeError: fake kernel failed"
+    assert said in cells_of(session)["short"].cell.detail
+    assert "RuntimeError: fake kernel failed" in launch_of(session).log_tail
+
+
+def test_a_failure_is_tried_again_before_it_is_written(tmp_path):
+    """Attempt 1 of 2 writes nothing and exits 1; attempt 2 measures only what is missing."""
+    once = tmp_path / "faulty-once"
+    args = (*fault("die", FIRST_MEASURED + 2), "--fault-once", str(once))
+    session = failing(tmp_path, *args, text="protocol: {attempts: 2}")
+    assert run(session) == 1
+    assert not (session.folder / "launch.json").exists()
+    assert not (session.folder / "cells.jsonl").exists()
+    assert len(list(session.store.folder.glob("*.jsonl"))) == 1
+    second = Session(session.spec, session.results, attempt=2)
+    assert run(second) == 0
+    assert set(statuses(session).values()) == {Status.OK}
+    assert launch_of(session).attempt == 2
+    logs = sorted(path.name for path in session.folder.glob("*.log"))
+    assert logs == ["attempt-1.server.log", "attempt-2.server.log"]
+
+
+def test_an_attached_server_is_measured_and_left_running(tmp_path):
+    """Somebody else's server is used under its own name and not stopped."""
+    owner = failing(tmp_path)
+    model = owner.spec.server.model
+    script = str(Path(__file__).parents[1] / "fake_server.py")
+    port = free_port()
+    argv = [sys.executable, script, "--port", str(port), "--model-path", model]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            server = owner.spec.server.model_copy(update={"engine": "attach", "base_url": url})
+            session = Session(owner.spec.model_copy(update={"server": server}), tmp_path / "r")
+            assert run(session) == 0
+            assert set(statuses(session).values()) == {Status.OK}
+            assert launch_of(session).log_path is None
+            assert process.poll() is None
+        finally:
+            process.terminate()
+
+
+def test_a_machine_that_lacks_the_model_writes_nothing(tmp_path):
+    """That is no result of the server's."""
+    session = failing(tmp_path)
+    server = session.spec.server.model_copy(update={"model": "/not/here"})
+    with pytest.raises(MachineError):
+        run(Session(session.spec.model_copy(update={"server": server}), session.results))
+    assert not session.results.exists()
+
+
+def spec_file(tmp_path: Path, session: Session) -> Path:
+    """The spec as the session's process reads it."""
+    path = tmp_path / "spec.json"
+    path.write_text(session.spec.to_json(), encoding="utf-8")
+    return path
+
+
+def test_edited_prompts_are_not_measured_under_the_old_hash(tmp_path, capsys):
+    """Exit code 2, and the message says what to do."""
+    session = failing(tmp_path)
+    path = spec_file(tmp_path, session)
+    Path(session.spec.workloads["short"].prompts).write_text("{}", encoding="utf-8")
+    assert _main_in_process(path, session) == 2
+    assert not session.results.exists()
+
+
+def _command(path: Path, session: Session) -> list[str]:
+    return [
+        *(sys.executable, "-m", "ddtree_bench.session", "--spec", str(path)),
+        *("--results", str(session.results), "--attempt", "1"),
+    ]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+
+
+def _main_in_process(path: Path, session: Session) -> int:
+    return subprocess.run(
+        _command(path, session), env=_environment(), timeout=60, check=False
+    ).returncode
+
+
+def wait_for(path: Path, words: str, process: subprocess.Popen) -> None:
+    """Return when a file holds the words."""
+    while not path.exists() or words not in path.read_text(encoding="utf-8", errors="replace"):
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+def servers_of(session: Session) -> list[psutil.Process]:
+    """Fake servers that serve this session's model."""
+    model = session.spec.server.model
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if model in (process.info["cmdline"] or [])
+    ]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_session_in_order(tmp_path, number, code):
+    """The server is stopped, finished cells stay, no output is written, the code tells."""
+    session = failing(tmp_path, *fault("hang", FIRST_MEASURED + 2), text="")
+    path = spec_file(tmp_path, session)
+    errors = tmp_path / "stderr"
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen(_command(path, session), env=_environment(), stderr=stderr)
+    with process:
+        wait_for(errors, "[1/2]", process)
+        assert servers_of(session)
+        process.send_signal(number)
+        process.send_signal(number)  # impatience changes nothing
+        assert process.wait(30) == code
+    assert servers_of(session) == []
+    assert len(list(session.store.folder.glob("*.jsonl"))) == 1
+    assert not (session.folder / "launch.json").exists()
+    assert not (session.folder / "cells.jsonl").exists()
+
+
+def test_a_session_ends_when_its_snakemake_is_killed(tmp_path):
+    """SIGKILL to Snakemake leaves no server behind, though a shell stands in between."""
+    session = failing(tmp_path, *fault("hang", FIRST_MEASURED), text="")
+    path = spec_file(tmp_path, session)
+    code = (
+        "import subprocess, sys\n"
+        "shell = subprocess.Popen(['bash', '-c', '\"$@\"; true', 'job', *sys.argv[2:]])\n"
+        "shell.wait()\n"
+    )
+    # the second argument makes this parent look like Snakemake
+    argv = [sys.executable, "-c", code, "snakemake", *_command(path, session)]
+    with subprocess.Popen(argv, env=_environment()) as snakemake:
+        log = session.folder / "attempt-1.server.log"
+        wait_for(log, "fired up", snakemake)
+        children = psutil.Process(snakemake.pid).children(recursive=True)
+        snakemake.kill()
+    gone, alive = psutil.wait_procs([*children, *servers_of(session)], timeout=30)
+    assert gone
+    assert not alive
+
+
+def test_a_cell_says_how_it_went(tmp_path, capsys):
+    """One line a cell: place, speed, time left."""
+    session = failing(tmp_path, *fault("http500"))
+    run(session)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert lines[0].startswith("[1/2] one/launch-1/short/c1/r1: server answered with an HTTP error")
+    assert lines[1].startswith("[2/2] one/launch-1/longform/c1/r1: ")
+    assert " tok/s, " in lines[1]
+
+
+def test_outputs_are_json_lines_of_records(tmp_path):
+    """Each cell comes before its requests."""
+    session = failing(tmp_path)
+    run(session)
+    lines = (session.folder / "cells.jsonl").read_text(encoding="utf-8").splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["cell", "request", "request"] * 2
+
+
+def test_main_is_importable():
+    """The command line exists under the name that rules use."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0

@@ -1,0 +1,130 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.container import Container
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from synthetic_tables import synthetic_config, tables_of, write_tables
+
+from ddtree_bench.charts import figures
+from ddtree_bench.charts.data import Tables, read_tables
+from ddtree_bench.charts.draw import FIGURES
+from ddtree_bench.charts.style import TEXT_WIDTH_IN
+from ddtree_bench.config import CLASSES
+
+CONFIG = synthetic_config()
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Tables:
+    return read_tables(write_tables(tables_of("full", CONFIG), tmp_path))
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Tables:
+    return read_tables(write_tables(tables_of("empty", CONFIG), tmp_path))
+
+
+def words(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def places(line: Line2D) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+
+
+def points(container: Container) -> tuple[np.ndarray, np.ndarray]:
+    drawn: Any = container  # of errorbar, whose first artist is the line of its points
+    return places(drawn.lines[0])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figure_without_data_says_why(name: str, empty: Tables) -> None:
+    """No rows give a frame with a reason, no axes of nothing."""
+    drawing = FIGURES[name](empty, CONFIG)
+    assert drawing.data.empty
+    assert len(words(drawing.figure).split()) >= 5
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figure_is_as_wide_as_the_text(name: str, full: Tables) -> None:
+    """Figures enter the report unscaled."""
+    assert FIGURES[name](full, CONFIG).figure.get_figwidth() == TEXT_WIDTH_IN
+
+
+def test_throughput_draws_the_table(full: Tables) -> None:
+    """Each server's points are its speeds; a class without one gets a cross at zero."""
+    axes = figures.throughput(full, CONFIG).figure.axes[0]
+    table = full["classes"].set_index(["server", "workload_class"])["tok_per_s"]
+    drawn = [points(container)[1] for container in axes.containers]
+    for server, values in zip(CONFIG.servers, drawn, strict=True):
+        wanted = [table.get((server, name), np.nan) for name in CLASSES]
+        np.testing.assert_array_equal(values, wanted)
+    crosses = [places(line)[0] for line in axes.lines if line.get_marker() == "x"]
+    (at,) = np.concatenate(crosses)  # tree 7/8 in the class agentic
+    assert round(float(at)) == CLASSES.index("agentic")
+
+
+def test_acceptance_leaves_plain_decoding_out(full: Tables) -> None:
+    """Plain decoding has no acceptance length."""
+    drawing = figures.acceptance(full, CONFIG)
+    assert "ar" not in set(drawing.data["server"])
+    assert "plain" not in words(drawing.figure)
+
+
+def test_speedup_names_pairs_and_verdicts(full: Tables) -> None:
+    """Both panels are there, each pair with its verdict."""
+    drawing = figures.speedup(full, CONFIG)
+    assert len(drawing.figure.axes) == 2
+    said = words(drawing.figure)
+    assert "tree 15/8 against chain 16, equal width" in said
+    assert "undecided" in said
+
+
+def test_speedup_without_interval_is_hollow(full: Tables) -> None:
+    """One launch gives no interval: the marker is hollow and has no bar."""
+    table = full["comparisons"].copy()
+    one = table[(table["relation"] == "baseline") & (table["workload_class"] == "all")][:1].copy()
+    one["speedup_low"] = one["speedup_high"] = np.nan
+    axes = figures.speedup({**full, "comparisons": one}, CONFIG).figure.axes[0]
+    diamonds = [line for line in axes.lines if line.get_marker() == "D"]
+    assert [line.get_markerfacecolor() for line in diamonds] == ["white"]
+    bars = [line for line in axes.lines if len(places(line)[0]) == 2]
+    assert [line.get_color() for line in bars] == ["black"]  # only the line at 1
+
+
+def test_band_is_the_wider_of_margin_and_noise_floor(full: Tables) -> None:
+    """The grey band never is narrower than what two launches of a server differ by."""
+    table = full["comparisons"].copy()
+    table["noise_floor"] = 1.25  # the margin is 2 %
+    axes = figures.speedup({**full, "comparisons": table}, CONFIG).figure.axes[0]
+    band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert band.x0 == pytest.approx(1 / 1.25)
+    assert band.x1 == pytest.approx(1.25)
+
+
+def test_histogram_is_in_percent(full: Tables) -> None:
+    """A server's shares add up to 100."""
+    axes = figures.histogram(full, CONFIG).figure.axes[0]
+    sums = [float(np.sum(line.get_ydata())) for line in axes.lines]
+    assert sums == pytest.approx([100.0] * 4)
+
+
+def test_cost_is_in_milliseconds(full: Tables) -> None:
+    """Plain decoding: 0.030 s a token, at one token verified."""
+    axes = figures.cost(full, CONFIG).figure.axes[0]
+    at, times = points(axes.containers[0])
+    assert at == pytest.approx([1.0])
+    assert times == pytest.approx([30.0])
+
+
+def test_original_keeps_published_figures_apart(full: Tables) -> None:
+    """This run and the published figures stand on axes of their own, named so."""
+    drawing = figures.original(full, CONFIG)
+    left, right = drawing.figure.axes
+    assert left.get_xlabel() == "this run"
+    assert right.get_xlabel() == "published: other system"
+    assert set(drawing.data["source"]) == {"this run", "notes"}

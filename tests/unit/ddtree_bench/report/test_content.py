@@ -1,0 +1,163 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_tables import Tables, frame, synthetic_config, tables_of, write_tables
+
+from ddtree_bench.charts.data import read_tables
+from ddtree_bench.config import Config
+from ddtree_bench.report.build import TEMPLATES
+from ddtree_bench.report.content import content, newest_measurement
+from ddtree_bench.report.grid import Grid
+from ddtree_bench.status import Status
+from ddtree_bench.tex import breakable, environment
+
+CONFIG = synthetic_config()
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Make:
+    """Contents of a report on `kind` of run, tables replaced by name."""
+
+    def make(kind: str, config: Config = CONFIG, **changed: Any) -> dict[str, Any]:
+        tables: Tables = tables_of(kind, CONFIG) | changed
+        return content(read_tables(write_tables(tables, tmp_path)), config, {"a.csv": "0" * 64})
+
+    return make
+
+
+def written(grid: Grid) -> list[str]:
+    return [" & ".join(cell.tex for cell in row) for row in grid.rows]
+
+
+def rendered(context: dict[str, Any]) -> str:
+    return environment(TEMPLATES).get_template("report.tex.j2").render(context)
+
+
+def test_headline_of_a_full_run(made: Make) -> None:
+    """The best whole server comes first; comparisons carry their interval and n."""
+    first, second, third, _ = made("full")["headline"]
+    # tree 7/8 is faster by estimate, but pooled over four of five classes
+    assert first.startswith("Highest pooled speed: tree 15/8, ")
+    assert second.startswith("tree 15/8 against plain: faster by more than the margin, speed-up 2.")
+    assert third.startswith(
+        "tree 15/8 against chain 16, the chain that verifies as many tokens: faster by more than"
+    )
+    assert "20 prompts, 2 launches" in third
+
+
+@pytest.mark.parametrize("kind", ["empty", "failed"])
+def test_headline_without_data(made: Make, kind: str) -> None:
+    """Nothing measured is said, not left blank."""
+    assert made(kind)["headline"] == [
+        "No cell ended well, so this report holds no speed and no verdict."
+    ]
+
+
+def test_verdict_on_a_tree_is_the_one_against_its_equal(made: Make) -> None:
+    """The last column judges a tree by the chain of equal width, a chain by the baseline."""
+    table = tables_of("full", CONFIG)["comparisons"]
+    table.loc[table["relation"] == "equal width", "verdict"] = "slower_below_margin"
+    rows = written(made("full", comparisons=table)["verdicts"])
+    assert rows[0].endswith("reference")
+    assert rows[1].endswith("faster")
+    assert rows[3].endswith("slower below margin")
+
+
+def test_failed_server_shows_its_reason(made: Make) -> None:
+    """A server without figures stands in the verdicts with what happened to it."""
+    rows = written(made("failed")["verdicts"])
+    assert len(rows) == len(CONFIG.servers)
+    assert all(Status.DIED_AT_START.sentence in row for row in rows)
+
+
+def test_failed_cell_shows_its_reason(made: Make) -> None:
+    """A class that a server failed in stands in the table with the cell's own status."""
+    rows = written(made("full")["by_class"])
+    assert Status.DIED_IN_REQUEST.sentence in rows[-1]
+    assert len(rows) == 5 * (1 + 5)  # five classes, each with a name and five servers
+
+
+def test_what_would_overturn_it(made: Make) -> None:
+    """Undecided pairs, intervals that reach into the margin and turned classes are told."""
+    table = tables_of("full", CONFIG)["comparisons"]
+    equal = table["relation"] == "equal width"
+    pooled = table["workload_class"] == "all"
+    trees = table["candidate"]
+    table.loc[equal & pooled & (trees == "ddtree-b15"), "verdict"] = "undecided"
+    table.loc[equal & pooled & (trees == "ddtree-b7"), "verdict"] = "faster"
+    turned = equal & (table["workload_class"] == "short") & (trees == "ddtree-b7")
+    table.loc[turned, "speedup"] = 0.9
+    said = "\n".join(made("full", comparisons=table)["overturn"])
+    assert "tree 15/8 against chain 16 is undecided: invented" in said
+    assert "other side of 1 in short" in said
+    assert "is pooled over 4 of 5 classes" in said
+
+
+def test_every_status_is_told(made: Make) -> None:
+    """The sentence of each status reaches the page."""
+    rows = [
+        {"level": "cell", "server": "ar", "launch": 1, "status": status,
+         "sentence": status.sentence}
+        for status in Status
+    ]  # fmt: skip
+    page = rendered(made("full", failures=frame("failures", rows)))
+    assert all(breakable(status.sentence) in page for status in Status)
+
+
+def test_no_failures_are_said(made: Make) -> None:
+    """An empty list of failures is a statement."""
+    page = rendered(made("full", failures=frame("failures", [])))
+    assert "None: every launch, cell and request that was started ended well." in page
+
+
+def test_load_needs_two_concurrencies(made: Make) -> None:
+    """One concurrency says that load is unknown; two give a table."""
+    assert "nothing here tells how the servers compare" in rendered(made("full"))
+    table = tables_of("full", CONFIG)["overall"]
+    table["concurrency"] = [1, 4, 1, 4, 1]
+    assert r"\label{tab:load}" in rendered(made("full", overall=table))
+
+
+def test_simulation_is_told_on_the_first_page(made: Make) -> None:
+    """A server that fabricates acceptance makes the report say that it measures nothing."""
+    fact = {"server": "ar", "launch": 1, "name": "env.SGLANG_SIMULATE_ACC_LEN", "value": "3"}
+    context = made("full", environment=frame("environment", [fact]))
+    assert context["simulated"] == ["env.SGLANG_SIMULATE_ACC_LEN 3"]
+    assert "Not a measurement." in rendered(context)
+    assert "Not a measurement." not in rendered(made("full"))
+
+
+def test_common_facts_are_told_once(made: Make) -> None:
+    """A fact of all launches has one row, another the names of its launches."""
+    facts = [
+        {"server": server, "launch": launch, "name": "machine.cpu_model", "value": "A"}
+        for server in ("ar", "dflash-b8")
+        for launch in (1, 2)
+    ]
+    facts.append({"server": "ar", "launch": 2, "name": "machine.load_average_1min", "value": "9"})
+    rows = written(made("full", environment=frame("environment", facts))["environment"])
+    assert len(rows) == 4
+    assert "all launches" in rows[0]
+    assert "plain launch 2" in rows[2]
+
+
+def test_rank_shares_add_up(made: Make) -> None:
+    """Shares of accepted nodes are of all accepted nodes, those beyond the columns included."""
+    ranks = [
+        {"server": "ddtree-b15", "rank": rank, "accepted": accepted}
+        for rank, accepted in ((0, 60), (1, 20), (4, 15), (6, 5))
+    ]
+    (row, _) = made("full", ranks=frame("ranks", ranks))["shape"].rows
+    # 60, 20, 0, 0 of 100, and 15 + 5 beyond rank 3
+    assert [cell.tex for cell in row[-5:]] == ["60.0", "20.0", "0.0", "0.0", "20.0"]
+
+
+def test_newest_measurement_dates_the_report() -> None:
+    """The report's date is that of its data; without data it is the epoch."""
+    cells = tables_of("full", CONFIG)["cells"]
+    assert newest_measurement({"cells": cells}) == int(cells["started_unix_s"].max())
+    assert newest_measurement({"cells": cells.assign(started_unix_s=np.nan)}) == 0

@@ -1,0 +1,92 @@
+"""Conversations: what is sent turn by turn, and what is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddtree_bench.client.answers import Answer
+from ddtree_bench.hashing import json_sha256
+from ddtree_bench.prompts import JsonCheck, Prompt
+from ddtree_bench.records import Event
+from ddtree_bench.status import Status
+from ddtree_bench.workloads.run import measure_cell
+
+TWO_TURNS = Prompt(id="talk", turns=("first?", "second?"), system="Be brief.", tags={"topic": "x"})
+
+
+def test_the_servers_reply_goes_back_in(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """The second request holds the system message, both questions and the first reply."""
+    client = scripted("one", "two")
+    first, second = measure_cell(client, tokenizer, task(TWO_TURNS))
+    assert client.asked[1] == (
+        "system\nBe brief.\nuser\nfirst?\nassistant\none\nuser\nsecond?\nassistant\n"
+    )
+    assert (first.turn, second.turn) == (0, 1)
+    assert (first.text, second.text) == ("one", "two")
+    assert first.tags == {"topic": "x"}
+
+
+def test_a_prompt_is_hashed_as_it_is_rendered(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """Route `generate` hashes token ids, route `chat` messages."""
+    prompt = Prompt(id="p", turns=("hi",))
+    messages = [{"role": "user", "content": "hi"}]
+    (native,) = measure_cell(scripted("a"), tokenizer, task(prompt))
+    assert native.prompt_sha256 == json_sha256(list(tokenizer.render(messages)))
+    (chat,) = measure_cell(scripted("a"), tokenizer, task(prompt, route="chat"))
+    assert chat.prompt_sha256 == json_sha256(messages)
+
+
+def test_a_failed_request_ends_its_conversation(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """The failure is a record; the next turn is not asked, the next prompt is."""
+    other = Prompt(id="other", turns=("other?",))
+    client = scripted(by=lambda text: Status.HTTP_ERROR if "first?" in text else "fine")
+    records = measure_cell(client, tokenizer, task(TWO_TURNS, other))
+    assert {(each.prompt_id, each.status) for each in records} == {
+        ("talk", Status.HTTP_ERROR),
+        ("other", Status.OK),
+    }
+
+
+def test_the_last_answer_is_checked(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """Only the last turn carries the prompt's check."""
+    prompt = TWO_TURNS.model_copy(update={"check": JsonCheck(kind="json")})
+    first, second = measure_cell(scripted("no", "{}"), tokenizer, task(prompt))
+    assert first.check is None
+    assert second.check is not None
+    assert second.check.valid
+
+
+def test_tokens_after_the_stop_token_are_cut(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """Ids, counts, events and text end at the stop token (id 2); the next turn sees the cut."""
+    ids = (*tokenizer._obeying.encode("yes").ids, 2, *tokenizer._obeying.encode("more").ids)
+    # 3 + 1 + 4 = 8 tokens, of which 4 are kept
+    events = (Event(at_s=0.1, tokens=1), Event(at_s=0.2, tokens=8))
+    answer = Answer("yesmore", ids, 5, 8, finish_reason="length", events=events)
+    client = scripted(answer, "two")
+    first, _ = measure_cell(client, tokenizer, task(TWO_TURNS))
+    assert (first.text, first.finish_reason) == ("yes", "stop")
+    assert (first.completion_tokens, first.overshoot_tokens) == (4, 4)
+    assert [event.tokens for event in first.events] == [1, 4]
+    assert "more" not in client.asked[1]
+
+
+@pytest.mark.parametrize(("temperature", "seeded"), [(0.0, False), (0.7, True)])
+def test_sampling_is_seeded_where_there_is_chance(
+    scripted: Any, tokenizer: Any, task: Any, temperature: float, seeded: bool
+) -> None:
+    """Each request has its own seed, the same for every launch, another in another repeat."""
+
+    def seeds(**names: int) -> list[int | None]:
+        client = scripted("one", "two")
+        measure_cell(client, tokenizer, task(TWO_TURNS, temperature=temperature, **names))
+        return [sampling.seed for sampling in client.samplings]
+
+    if not seeded:
+        assert seeds() == [None, None]
+        return
+    first, second = seeds()
+    assert first != second
+    assert seeds(launch=2) == [first, second]
+    assert seeds(repeat=2) != [first, second]
