@@ -14,6 +14,7 @@ from ddtree_bench.config import load_config
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.schedule import schedule_of
 from ddtree_bench.status import Status
+from ddtree_bench.store import read_cells
 
 
 def failed_sessions(config_path: Path, results: Path = Path("results")) -> list[Path]:
@@ -30,10 +31,11 @@ def _failed(session: Path) -> bool:
 
 def _statuses(session: Path) -> Iterator[str]:
     """Of the launch and its cells; none for a session that has not run."""
-    for path in (session / "launch.json", session / "cells.jsonl"):
-        if path.exists():
-            records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-            yield from (record["status"] for record in records if record["kind"] != "request")
+    launch, cells = session / "launch.json", session / "cells.jsonl"
+    if launch.exists():
+        yield json.loads(launch.read_text(encoding="utf-8"))["status"]
+    if cells.exists():
+        yield from (measured.cell.status for measured in read_cells(cells))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -24,7 +25,7 @@ FAKE_ENGINE = REPOSITORY / "tests/fake_engine.py"
 def server(*faults: str, **keys: Any) -> dict[str, Any]:
     """A server that the fake engine plays; faults as tests/fake_server.py takes them."""
     args = [part for fault in faults for part in ("--fault", fault)]
-    return {"model": "models/tiny", "python": str(FAKE_ENGINE), "args": args, **keys}
+    return {"model": "models/tiny", "python": str(FAKE_ENGINE), "args": args} | keys
 
 
 def chain(*faults: str, block_size: int = 16, **keys: Any) -> dict[str, Any]:
@@ -113,15 +114,36 @@ def _job_name(rule: str, body: str) -> str:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """Three servers, two workloads, two launches; prompts and model are tiny."""
+    return new_project(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose run is over; tests take a copy."""
+    project = new_project(tmp_path_factory.mktemp("finished"))
+    project.run()
+    return project
+
+
+@pytest.fixture
+def done(finished: Project, tmp_path: Path) -> Project:
+    """A project of the test's own whose first run is over."""
+    folder = tmp_path / "project"
+    shutil.copytree(finished.folder, folder)
+    return Project(folder, copy.deepcopy(finished.config))
+
+
+def new_project(folder: Path) -> Project:
+    """The workflow's files and a configuration for the fake engine."""
     for part in PARTS:
-        source, target = REPOSITORY / part, tmp_path / part
+        source, target = REPOSITORY / part, folder / part
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
-    write_tiny_model(tmp_path / "models/tiny")
-    prompts = tmp_path / "prompts.jsonl"
+    write_tiny_model(folder / "models/tiny")
+    prompts = folder / "prompts.jsonl"
     prompts.write_text(
         "".join(json.dumps({"id": f"p{n}", "turns": [f"say {n}"]}) + "\n" for n in range(3)),
         encoding="utf-8",
@@ -136,7 +158,7 @@ def project(tmp_path: Path) -> Project:
         },
         "protocol": {"launches": 2, "request_timeout_s": 5},
     }
-    return Project(tmp_path, config)
+    return Project(folder, config)
 
 
 def write_tiny_model(folder: Path) -> None:

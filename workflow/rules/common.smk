@@ -84,4 +84,5 @@ def sources(*patterns):
 
 def files(folder):
     """Every file below a folder of the workflow."""
-    return sorted(str(file) for file in (BASE / folder).rglob("*") if file.is_file())
+    found = [file for file in (BASE / folder).rglob("*") if file.is_file()]
+    return sorted(str(file.relative_to(BASE)) for file in found)
