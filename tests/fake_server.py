@@ -6,8 +6,9 @@ It speaks the routes and field names of SGLang that the pipeline uses and fails 
     --fault KIND@N+     in that request and all later ones
     --fault-once FILE   faults of all kinds happen only while FILE does not exist; it is made then
 
-Kinds: die, oom, hang, http500, stream-error, no-tokens, no-usage, no-ids, garbage, truncate,
-bad-counts. See `_parser` for what can go wrong outside of requests.
+Kinds: die, crash (with SGLang's last words), oom, hang, http500, stream-error, no-tokens,
+no-usage, no-ids, garbage, truncate, bad-counts.
+See `_parser` for what can go wrong outside of requests.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -52,16 +55,32 @@ class State:
         return int(self.options.speculative_dflash_block_size or 16)
 
     def next_fault(self) -> str | None:
-        """The fault of the request that begins now."""
+        """The fault of the request that begins now; prints what is said in it."""
         with self.lock:
             self.generations += 1
             number = self.generations
+        for line, when in self.options.say:
+            if int(when) == number:
+                say(line)
         for text in self.options.fault:
             kind, _, when = text.partition("@")
             wanted = int(when.rstrip("+"))
             if number == wanted or (when.endswith("+") and number > wanted):
                 return kind if armed(self.options) else None
         return None
+
+
+CRASH = """\
+Scheduler hit an exception: Traceback (most recent call last):
+  File "site-packages/sglang/srt/managers/scheduler.py", line 7, in run_batch
+    step()
+torch.AcceleratorError: CUDA error: an illegal memory access was encountered
+"""
+
+
+def say(text: str) -> None:
+    """Print a line (or more) stamped as SGLang stamps them."""
+    print(f"[{datetime.now():%Y-%m-%d %H:%M:%S}] {text}", flush=True)
 
 
 def armed(options: argparse.Namespace) -> bool:
@@ -189,6 +208,8 @@ class Handler(BaseHTTPRequestHandler):
         self._send_json(404, {"detail": "Not Found"})
 
     def _flush_cache(self) -> None:
+        if self.state.options.flushed is not None:
+            self.state.options.flushed.touch()
         self._send(200, b"Cache flushed.\n")
 
     def _models(self) -> None:
@@ -306,8 +327,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _ended_by(self, fault: str | None) -> bool:
         """Whether a fault ends a stream after its first event."""
-        if fault in ("die", "oom"):
-            if fault == "oom":
+        if fault in ("die", "oom", "crash"):
+            if fault == "crash":
+                say(CRASH)
+                say("SIGQUIT received. signum=None, frame=None.")
+            elif fault == "oom":
                 print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
             else:
                 print("RuntimeError: fake kernel failed")
@@ -341,9 +365,21 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing: the log holds what the server says, not who asked."""
 
 
+def print_file(path: Path) -> None:
+    """Print a recorded log as if it were written now."""
+    now = f"[{datetime.now():%Y-%m-%d %H:%M:%S}]"
+    text = path.read_text(encoding="utf-8")
+    print(re.sub(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", now, text, flags=re.MULTILINE))
+
+
 def _pair(text: str) -> tuple[str, str]:
     key, _, value = text.partition("=")
     return key, value
+
+
+def _said(text: str) -> tuple[str, str]:
+    line, _, number = text.rpartition("@")
+    return line, number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -358,6 +394,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fault", action="append", default=[], metavar="KIND@N[+]")
     parser.add_argument("--fault-once", type=Path, metavar="FILE")
     parser.add_argument("--die-at-start", type=int, metavar="EXIT_CODE")
+    parser.add_argument("--flushed", type=Path, metavar="FILE", help="made by a flush")
+    parser.add_argument("--print-file", type=Path, help="printed at start, its stamps renewed")
+    parser.add_argument("--say", action="append", default=[], type=_said, metavar="TEXT@N")
+    parser.add_argument("--device", help="taken for the pipeline's sake")
     parser.add_argument("--never-ready", action="store_true", help="/health answers 503")
     parser.add_argument("--lie", action="append", default=[], type=_pair, metavar="FACT=JSON")
     parser.add_argument("--ignore-sigterm", action="store_true")
@@ -379,13 +419,16 @@ def main(arguments: list[str]) -> None:
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
         options.detach_child.write_text(str(child.pid))
     print("x" * options.print_bytes, flush=True)
+    if options.print_file is not None:
+        print_file(options.print_file)
     if options.die_at_start is not None and armed(options):
-        print("RuntimeError: fake weights are missing", flush=True)
+        if options.print_file is None:
+            print("RuntimeError: fake weights are missing", flush=True)
         sys.exit(options.die_at_start)
     Handler.state = State(options)
     server = ThreadingHTTPServer((options.host, options.port), Handler)
     server.daemon_threads = True
-    print("The server is fired up and ready to roll!", flush=True)
+    say("The server is fired up and ready to roll!")
     server.serve_forever()
 
 

@@ -105,11 +105,20 @@ def full_tables(config: Config, seed: int = 0) -> Tables:
         "ranks": list(_ranks()),
         "cost": list(_cost(config)),
         "lossless": list(_lossless()),
+        "quality": list(_quality()),
+        "trees": list(_trees()),
+        "choice": list(_choice()),
+        "latency": list(_latency()),
+        "crossover": list(_crossover()),
         "original": list(_original(rng)),
         "servers": list(_servers(config, ok=2)),
         "cells": list(_cells(config)),
         "failures": list(_failures()),
         "environment": list(_environment()),
+        "startup": list(_startup()),
+        "findings": list(_findings()),
+        "telemetry": list(_telemetry()),
+        "differences": list(_differences()),
     }
     notes = [
         {"source": "notes", "system": "invented GPU", "config": config_name, "prompt_id": prompt,
@@ -286,7 +295,65 @@ def _lossless() -> Iterator[dict[str, Any]]:
     for server in ACCEPTANCE:
         same = 40 if server != "ddtree-b7" else 39
         yield {"server": server, "compared": 40, "identical": same, "share": same / 40,
-               "first_difference_median": None if same == 40 else 31}  # fmt: skip
+               "first_difference_median": None if same == 40 else 31, "near_ties": 40 - same,
+               "regret_faults": 0, "not_judged": 0, "worst_regret_nats": 0.01, "loops": 1,
+               "empty": 0, "broken": 2, "worse": 0, "better": 0, "verdict": "sound",
+               "verdict_detail": ""}  # fmt: skip
+
+
+def _trees() -> Iterator[dict[str, Any]]:
+    for server, budget in (("ddtree-b15", 15), ("ddtree-b7", 7)):
+        yield {"server": server, "steps": 1000, "nodes_per_step": budget, "root_children": 3.1,
+               "deepest": 9, "deepest_accepted": 7, "accepted_per_step": 2.6, "spine_share": 0.4,
+               "off_spine_share": 0.2,
+               "shape": "a chain in effect: nothing off the spine was accepted"}  # fmt: skip
+
+
+def _choice() -> Iterator[dict[str, Any]]:
+    for split in ("first", "second"):
+        for relation, reference in (("equal width", "dflash-b16"), ("best chain", "dflash-b8")):
+            yield {"concurrency": 1, "split": split, "candidate": "ddtree-b15", "picked": "true",
+                   "picked_on": 20, "relation": relation, "reference": reference, "n_prompts": 20,
+                   "n_launches": 1, "speedup": 1.08, "speedup_low": 1.02,
+                   "speedup_high": 1.14}  # fmt: skip
+
+
+def _latency() -> Iterator[dict[str, Any]]:
+    for server in ACCEPTANCE:
+        for metric in ("ttft_s", "tok_per_s"):
+            for share in (0.5, 0.9, 0.99):
+                known = share < 0.99
+                yield {"server": server, "workload_class": POOLED, "concurrency": 1,
+                       "metric": metric, "share": share, "n": 80, "n_questions": 40,
+                       "value": 0.0612 if known else None, "low": 0.0571 if known else None,
+                       "high": 0.0712 if known else None,
+                       "note": "" if known else "40 independent values"}  # fmt: skip
+
+
+def _crossover() -> Iterator[dict[str, Any]]:
+    yield {"server": "ddtree-b15", "levels": 2, "lowest": 1, "highest": 8, "crossover": 5.2,
+           "crossover_low": 4.1, "said": "pays up to about 5.2 in flight"}  # fmt: skip
+
+
+def _quality() -> Iterator[dict[str, Any]]:
+    for server in ACCEPTANCE:
+        plain = server == "ar"
+        shares = {"n": 12, "valid": 9, "share": 0.75, "share_low": 0.468, "share_high": 0.911}
+        differences = {
+            "difference": 0.0,
+            "difference_low": -0.18,
+            "difference_high": 0.18,
+            "mcnemar_p": 1.0,
+        }
+        for workload_class, kind in (("short", "number"), ("structured", "json_schema")):
+            yield {
+                "server": server,
+                "workload_class": workload_class,
+                "check_kind": kind,
+                "pairs": 0 if plain else 12,
+                **shares,
+                **({} if plain else differences),
+            }
 
 
 def _original(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
@@ -338,7 +405,9 @@ def _cell(
     started = 1_790_000_000 + 3600 * launch + 60 * len(server)
     return {"server": server, "launch": launch, "workload": workload, "workload_class": workload,
             "concurrency": 1, "repeat": 1, "round": launch, "status": status,
-            "sentence": sentence, "started_unix_s": started}  # fmt: skip
+            "sentence": sentence, "started_unix_s": started, "overshoot_tokens": 1,
+            "client_cpu_share": 0.03, "joules_per_token": 2.0,
+            "flags": "busy_host eager_decode" if workload == "short" else ""}  # fmt: skip
 
 
 def _failures() -> Iterator[dict[str, Any]]:
@@ -348,6 +417,40 @@ def _failures() -> Iterator[dict[str, Any]]:
     yield {"level": "cell", "server": "ddtree-b7", "launch": 2, "workload": "agentic",
            "concurrency": 1, "repeat": 1, "status": Status.DIED_IN_REQUEST,
            "sentence": Status.DIED_IN_REQUEST.sentence, "detail": "exit code −9"}  # fmt: skip
+
+
+def _startup() -> Iterator[dict[str, Any]]:
+    for launch in (1, 2):
+        phases = (("load InventedForCausalLM", 1.0 * launch), ("capture target verify", None))
+        for step, (phase, seconds) in enumerate(phases, start=1):
+            yield {"server": "dflash-b16", "launch": launch, "step": step, "phase": phase,
+                   "elapsed_s": seconds, "used_gib": 0.5, "batch_sizes": "1 2 4"}  # fmt: skip
+
+
+def _findings() -> Iterator[dict[str, Any]]:
+    for level, count in (("launch", 7), ("cell", 2)):
+        yield {"level": level, "server": "ddtree-b15", "launch": 1, "code": "eager_decode",
+               "sentence": "decode steps ran outside the CUDA graphs", "count": count,
+               "detail": HOSTILE}  # fmt: skip
+
+
+def _telemetry() -> Iterator[dict[str, Any]]:
+    for server in ACCEPTANCE:
+        place = {"server": server, "launch": 1, "workload": "short", "workload_class": "short",
+                 "concurrency": 1, "repeat": 1, "samples": 9}  # fmt: skip
+        yield place | {"device": "host", "busy_share": 0.9, "foreign_share": 0.04}
+        yield place | {
+            "device": "GPU-0",
+            "power_low_w": 90.0,
+            "power_mean_w": 300.0,
+            "power_high_w": 400.0,
+            "throttled_share": 0.0,
+        }
+
+
+def _differences() -> Iterator[dict[str, Any]]:
+    yield {"server": "ddtree-b15", "reference": "dflash-b16", "fact": "identity.page_size",
+           "value": HOSTILE, "reference_value": "1"}  # fmt: skip
 
 
 def _environment() -> Iterator[dict[str, Any]]:

@@ -44,10 +44,11 @@ def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
     """
     workload = spec.workloads[cell.workload]
     known = {place for place, fact in _PLACES.items() if facts.get(fact) is not None}
+    idle = set() if spec.server.engine == "attach" else {"may_flush"}
     return json_sha256(
         {
             "protocol": spec.protocol_version,
-            "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known),
+            "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known | idle),
             "workload": workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT),
             "prompts_sha256": spec.prompts_sha256[cell.workload],
             "how": spec.protocol.model_dump(include=_PROTOCOL_KEPT),

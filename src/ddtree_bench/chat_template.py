@@ -58,8 +58,14 @@ class PromptTokenizer:
             _literal=literal,
         )
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        options: Mapping[str, object] | None = None,
+    ) -> tuple[int, ...]:
         """Token ids `[P]` of the conversation, up to where the assistant speaks next.
+
+        `options`: the template's own variables, such as `enable_thinking`.
 
         A special token inside a message's content becomes ordinary tokens: text cannot end its own
         turn. Without any, the whole rendered text is encoded at once, as the model's own
@@ -70,13 +76,13 @@ class PromptTokenizer:
         """
         found = self._special_strings(messages)
         if not found:
-            return tuple(self._encode(self._obeying, self._text(messages)))
+            return tuple(self._encode(self._obeying, self._text(messages, options)))
         marker = _unused_character(messages)
         hidden = [
             {**message, "content": _hide(message["content"], found, marker)} for message in messages
         ]
         ids: list[int] = []
-        for piece in re.split(f"({marker}[0-9]+{marker})", self._text(hidden)):
+        for piece in re.split(f"({marker}[0-9]+{marker})", self._text(hidden, options)):
             if piece.startswith(marker):
                 ids += self._encode(self._literal, found[int(piece.strip(marker))])
             else:
@@ -98,11 +104,12 @@ class PromptTokenizer:
         }
         return sorted(found, key=lambda text: (-len(text), text))
 
-    def _text(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def _text(
+        self, messages: Sequence[Mapping[str, str]], options: Mapping[str, object] | None
+    ) -> str:
+        names = {**self._specials, **(options or {})}
         try:
-            return self._template.render(
-                messages=messages, add_generation_prompt=True, **self._specials
-            )
+            return self._template.render(messages=messages, add_generation_prompt=True, **names)
         except jinja2.TemplateError as error:
             raise BenchError(
                 f"the chat template refuses these messages: {error}",

@@ -259,6 +259,17 @@ CELLS = Table(
         _share("client_cpu_share", "Client CPU", "CPU seconds of the client ÷ wall seconds"),
         CHECKS,
         CHECKS_VALID,
+        _count("overshoot_tokens", "Overshoot", "tokens sent past stop tokens, cut", "tok"),
+        Column(
+            "joules_per_token",
+            "Energy",
+            "Σ energy of the GPUs during the cell ÷ completion tokens",
+            "number",
+            "J/tok",
+            decimals=2,
+            least_n=1,
+        ),
+        _text("flags", "Flags", "codes of what may have changed the speed, see findings"),
     ),
     ("server", "launch", "workload", "concurrency", "repeat"),
 )
@@ -437,8 +448,202 @@ LOSSLESS = Table(
             decimals=0,
             least_n=1,
         ),
+        _count(
+            "near_ties",
+            "Near ties",
+            "first differences whose regret is at most `analysis.near_tie_nats`: rounding decided",
+        ),
+        _count("regret_faults", "Regret faults", "first differences whose regret is larger"),
+        _count(
+            "not_judged",
+            "Not judged",
+            "first differences at which the target's log probabilities were not recorded",
+        ),
+        Column(
+            "worst_regret_nats",
+            "Worst regret",
+            "largest regret: log p(first choice) − log p(emitted) under the target on the common "
+            "prefix; a lower bound where the emitted token was not recorded",
+            "number",
+            "nats",
+            decimals=3,
+            least_n=1,
+        ),
+        _count(
+            "loops", "Loops", "answers with a phrase of up to 32 tokens 4 times in a row or more"
+        ),
+        _count("empty", "Empty", "answers without text"),
+        _count("broken", "Broken", "answers that failed the check of their prompt"),
+        _count("worse", "Worse", "questions on which only the baseline's first answer is sound"),
+        _count("better", "Better", "questions on which only this server's first answer is sound"),
+        _text(
+            "verdict",
+            "Answers",
+            "`faulty`: a regret fault, or significantly more `worse` than `better`; else `sound`",
+        ),
+        _text("verdict_detail", "Why", "what the verdict rests on"),
     ),
     ("server",),
+)
+
+TREES = Table(
+    "trees",
+    "a tree server, the five classes summed",
+    (
+        SERVER,
+        _count("steps", "Steps", "verify steps"),
+        _ratio("nodes_per_step", "Nodes", "drafted nodes ÷ steps, the root not counted"),
+        _ratio(
+            "root_children", "Branches", "nodes at depth 1 ÷ steps: how the tree branches first"
+        ),
+        _count("deepest", "Deepest", "largest depth with a drafted node"),
+        _count("deepest_accepted", "Deepest accepted", "largest depth with an accepted node"),
+        _ratio("accepted_per_step", "Depth accepted", "accepted nodes ÷ steps"),
+        _share(
+            "spine_share", "Spine", "nodes whose whole path is the drafter's first choice ÷ nodes"
+        ),
+        _share("off_spine_share", "Off first", "accepted nodes of rank 1 or more ÷ accepted nodes"),
+        _text("shape", "Shape", "`a tree`, or why it is a chain"),
+    ),
+    ("server",),
+)
+
+CHOICE = Table(
+    "choice",
+    "a tree against an opponent, on the part of the data on which nothing was picked",
+    (
+        CONCURRENCY,
+        _text(
+            "split",
+            "Split",
+            "`first`: picked on the first half of the prompts in the odd rounds, judged on the "
+            "other half in the even ones; `second`: the other way round; `both`: no choice",
+        ),
+        _text("candidate", "Server", "the tree; empty where no choice was made"),
+        _flag("picked", "Picked", "whether it is the fastest tree of the part that picks"),
+        _count("picked_on", "Picked on", "prompts that picked"),
+        _text(
+            "relation", "Relation", "`baseline`, `equal width` or `best chain` (picked likewise)"
+        ),
+        _text("reference", "Against", "the opponent"),
+        replace(N_PROMPTS, formula="prompts that judge"),
+        replace(N_LAUNCHES, formula="rounds that judge"),
+        _ratio("speedup", "Speed-up", "as in comparisons, on the part that judges"),
+        _ratio("speedup_low", "Low", "lower end of its interval", least_n=2),
+        _ratio("speedup_high", "High", "upper end of its interval", least_n=2),
+        _text("detail", "Detail", "why there is no choice or no interval"),
+    ),
+    ("concurrency", "split"),
+)
+
+LATENCY = Table(
+    "latency",
+    "a percentile of a server, class and concurrency; requests of ok cells",
+    (
+        SERVER,
+        CLASS_OR_ALL,
+        CONCURRENCY,
+        _text(
+            "metric",
+            "Metric",
+            "column of requests: `ttft_s`, `tpot_s`, `burst_gap_s`, `end_s` (seconds) or "
+            "`tok_per_s` (speed that one user sees)",
+        ),
+        _ratio("share", "Share", "0.99: the 99th percentile; of a speed 0.01 is the bad end"),
+        _count("n", "n", "requests with a value"),
+        _count("n_questions", "Questions", "different prompts and turns among them"),
+        _ratio(
+            "value",
+            "Value",
+            "smallest value that this share does not exceed; empty with too few questions",
+            4,
+        ),
+        _ratio("low", "Low", "lower end: an order statistic by the binomial distribution", 4),
+        _ratio("high", "High", "upper end; both count questions, not requests", 4),
+        _text("note", "Note", "why there is no value"),
+    ),
+    ("server", "workload_class", "concurrency"),
+)
+
+GOODPUT = Table(
+    "goodput",
+    "a server and concurrency, the five classes together; only with `analysis.limits`",
+    (
+        SERVER,
+        CONCURRENCY,
+        _count("n", "n", "requests"),
+        _count("n_questions", "Questions", "different prompts and turns among them"),
+        _count("within", "Within", "requests that keep every limit; an unmeasured time keeps none"),
+        _share("share", "Share", "within ÷ n"),
+        _share("share_low", "Low", "lower end of Wilson's interval, counting questions"),
+        _share("share_high", "High", "upper end of it"),
+        Column("requests_per_s", "Requests", "n ÷ Σ seconds of the cells", "number", "1/s",
+               decimals=3, least_n=1),
+        Column("goodput_per_s", "Goodput", "within ÷ Σ seconds of the cells", "number", "1/s",
+               decimals=3, least_n=1),
+    ),
+    ("server", "concurrency"),
+)  # fmt: skip
+
+CROSSOVER = Table(
+    "crossover",
+    "a server compared with the baseline at two concurrencies or more",
+    (
+        SERVER,
+        _count("levels", "Levels", "concurrencies compared"),
+        _count("lowest", "Lowest", "lowest of them"),
+        _count("highest", "Highest", "highest of them"),
+        _ratio(
+            "crossover",
+            "Crossover",
+            "concurrency at which the pooled speed-up falls to 1; its logarithm is taken as linear "
+            "in that of the concurrency between measured levels; empty if it does not fall to 1",
+            1,
+        ),
+        _ratio("crossover_low", "Low", "the same for the lower ends of the intervals", 1, 2),
+        _ratio("crossover_high", "High", "the same for the upper ends", 1, 2),
+        _text("said", "In words", "up to what load the server pays"),
+    ),
+    ("server",),
+)
+
+QUALITY = Table(
+    "quality",
+    "a server, class and kind of check; a prompt counts once, by the first pass over it",
+    (
+        SERVER,
+        WORKLOAD_CLASS,
+        _text("check_kind", "Check", "what the answers were checked for"),
+        _count("n", "n", "prompts with a checked answer"),
+        _count("valid", "Valid", "prompts whose answer passed; of a tool loop, every reply of it"),
+        _share("share", "Share", "valid ÷ n"),
+        _share("share_low", "Low", "lower end of Wilson's interval of share"),
+        _share("share_high", "High", "upper end of it"),
+        _count("pairs", "Pairs", "prompts checked here and on the baseline"),
+        _share("difference", "Difference", "share − the baseline's share, over the pairs"),
+        _share("difference_low", "Low", "lower end of Newcombe's paired interval of difference"),
+        _share("difference_high", "High", "upper end of it"),
+        _ratio("mcnemar_p", "p", "McNemar's exact test of no difference, two-sided", 3),
+    ),
+    ("server", "workload_class", "check_kind"),
+)
+
+TAGS = Table(
+    "tags",
+    "a server, concurrency, tag of the prompts and its value; the five classes, ok cells",
+    (
+        SERVER,
+        CONCURRENCY,
+        _text("tag", "Tag", "name of a tag in the prompt files, or `thinking`"),
+        _text("value", "Value", "value of the tag"),
+        _count("n_requests", "Requests", "requests of prompts with this value"),
+        replace(
+            ACCEPTANCE, formula="Σ (accepted drafts + verify steps) ÷ Σ verify steps; not for AR"
+        ),
+        _speed("tok_per_s", "Speed", "geometric mean over requests of completion tokens ÷ end_s"),
+        _share("length_share", "Cut", "requests ended by the token limit ÷ requests"),
+    ),
+    ("server", "concurrency", "tag", "value"),
 )
 
 ORIGINAL = Table(
@@ -511,10 +716,99 @@ ENVIRONMENT = Table(
     (
         SERVER,
         LAUNCH,
-        _text("name", "Fact", "dotted name: `launch.…`, `env.…`, `identity.…`, `machine.…`"),
+        _text(
+            "name",
+            "Fact",
+            "dotted name: `launch.…`, `env.…`, `identity.…`, `startup.…`, `machine.…`",
+        ),
         _text("value", "Value", "text as it is, anything else as JSON"),
     ),
     ("server", "launch", "name"),
+)
+
+STARTUP = Table(
+    "startup",
+    "a step of a launch's start, from the server's own log",
+    (
+        SERVER,
+        LAUNCH,
+        _count("step", "Step", "order in the log, from 1"),
+        _text("phase", "Phase", "what was done"),
+        _seconds("elapsed_s", "Seconds", "as the server measured it; empty: it did not end"),
+        Column("used_gib", "Memory", "GPU memory that it took", "number", "GiB", decimals=2),
+        _count("tokens_per_request", "Tokens", "graph captures: tokens of each request", "tok"),
+        _text("batch_sizes", "Batch sizes", "graph captures: sizes that were captured"),
+    ),
+    ("server", "launch", "step"),
+)
+
+FINDINGS = Table(
+    "findings",
+    "something noticed about a launch or a cell that may have changed a speed",
+    (
+        _text("level", "Level", "`launch` (from its start to its end) or `cell`"),
+        SERVER,
+        LAUNCH,
+        WORKLOAD,
+        CONCURRENCY,
+        REPEAT,
+        _text("code", "Code", "code of the finding"),
+        _text("sentence", "What", "the code in words"),
+        _count("count", "Count", "how often it was noticed"),
+        _text("detail", "Detail", "first occurrence: line of the log, process or share"),
+    ),
+    ("server", "launch", "level", "workload", "concurrency", "repeat", "code"),
+)
+
+
+def _spread(name: str, header: str, formula: str, unit: str, decimals: int) -> tuple[Column, ...]:
+    """Smallest, mean and largest of a reading; `{}` in the name stands for which."""
+    return tuple(
+        Column(name.format(which), f"{header}, {which}", formula, "number", unit, "", decimals, 1)
+        for which in ("low", "mean", "high")
+    )
+
+
+TELEMETRY = Table(
+    "telemetry",
+    "a device (`host`, or a GPU's UUID) during a cell, by samples of about a second",
+    (
+        *CELL_KEYS,
+        _text("device", "Device", "`host` or the UUID of a GPU"),
+        _count("samples", "Samples", "samples within the cell"),
+        _share("busy_share", "Busy", "mean share of all CPUs, or of the GPU's time"),
+        _share("foreign_share", "Others", "mean of it that neither client nor server took"),
+        _share("foreign_share_high", "Others, high", "largest of it in a sample"),
+        *_spread("sm_clock_{}_mhz", "SM clock", "clock of the multiprocessors", "MHz", 0),
+        *_spread("power_{}_w", "Power", "power drawn", "W", 0),
+        *_spread("temperature_{}_c", "Temperature", "of the GPU", "°C", 0),
+        *_spread("memory_{}_bytes", "Memory", "in use, by whomever", "B", 0),
+        Column(
+            "foreign_memory_high_bytes",
+            "Others' memory",
+            "largest use by processes that are not ours; empty: they cannot be told apart",
+            "number",
+            "B",
+            least_n=1,
+        ),
+        Column("energy_j", "Energy", "∫ power over the cell", "number", "J", decimals=0, least_n=1),
+        _share("throttled_share", "Throttled", "samples with slowed clocks ÷ samples"),
+        _text("throttle_reasons", "Reasons", "why they were slowed"),
+    ),
+    ("server", "launch", "workload", "concurrency", "repeat", "device"),
+)
+
+DIFFERENCES = Table(
+    "differences",
+    "a fact in which two compared servers differ besides what the configuration varies",
+    (
+        SERVER,
+        _text("reference", "Against", "the baseline, or a chain of equal width"),
+        _text("fact", "Fact", "dotted name, as in environment"),
+        _text("value", "Value", "of the server's newest good launch; empty: not told"),
+        _text("reference_value", "Other's value", "of the other's"),
+    ),
+    ("server", "reference", "fact"),
 )
 
 TABLES: Final[dict[str, Table]] = {
@@ -531,10 +825,21 @@ TABLES: Final[dict[str, Table]] = {
         RANKS,
         COST,
         LOSSLESS,
+        TREES,
+        CHOICE,
+        LATENCY,
+        GOODPUT,
+        CROSSOVER,
+        QUALITY,
+        TAGS,
         ORIGINAL,
         SERVERS,
         FAILURES,
         ENVIRONMENT,
+        STARTUP,
+        FINDINGS,
+        TELEMETRY,
+        DIFFERENCES,
     )
 }
 """Every table under its name, which is also its file's."""

@@ -14,24 +14,29 @@ from typing import Any
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.client.client import Client
 from ddtree_bench.errors import MachineError, RequestError, ServerError
+from ddtree_bench.findings import FindingCode
 from ddtree_bench.machine import gpu_memory_used_mib
-from ddtree_bench.records import Launch
+from ddtree_bench.records import Finding, Launch
 from ddtree_bench.server.deadline import Deadline
 from ddtree_bench.server.death import death_of, exit_code_after
 from ddtree_bench.server.engines import HOST, command, recorded_environment
-from ddtree_bench.server.identity import check_identity, kept_facts
-from ddtree_bench.server.process import ServerProcess, free_port
+from ddtree_bench.server.identity import check_identity, check_verify_width, kept_facts
+from ddtree_bench.server.log import ServerLog
+from ddtree_bench.server.log_file import LogFile, counted, startup_of
+from ddtree_bench.server.process import Command, ServerProcess, free_port
 from ddtree_bench.server.readiness import wait_until_ready
 from ddtree_bench.server.running import Attached, Running
 from ddtree_bench.session_spec import SessionSpec
 from ddtree_bench.status import Status
 from ddtree_bench.warmup import seconds_per_token, warm_up
+from ddtree_bench.watch import Watch, watching
 
 _LOG = logging.getLogger(__name__)
 _WARMUP_TEXT = "Tell a story about a lighthouse keeper who finds a letter in a bottle."
 _GPU_WAIT_S = 60.0
 _GPU_SLACK_MIB = 512
 _GPU_POLL_S = 0.5
+_NOT_FLUSHED = Finding(code=FindingCode.CACHE_UNKNOWN, detail="`may_flush` is not set")
 
 
 @dataclass(slots=True)
@@ -48,10 +53,28 @@ class LaunchNotes:
     ready_after_s: float | None = None
     warmup_requests: int = 0
     identity: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    log: LogFile = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = LogFile(self.log_path)
+
+    @property
+    def attached(self) -> bool:
+        """Whether somebody else started the server."""
+        return self.spec.server.engine == "attach"
+
+    @property
+    def declared(self) -> frozenset[FindingCode]:
+        """Findings that are no surprise, because the configuration asks for them."""
+        no_graphs = self.identity.get("disable_cuda_graph") is True
+        codes = {FindingCode.EAGER_DECODE, FindingCode.NO_GRAPH, FindingCode.NO_DRAFT_GRAPH}
+        return frozenset(codes if no_graphs else ())
 
     def record(self, status: Status, detail: str = "", log_tail: str = "") -> Launch:
         """The notes as a record of how the launch ended."""
-        attached = self.spec.server.engine == "attach"
+        log = None if self.attached or not self.argv else self.log.read()
+        said = () if log is None else counted(log.findings, self.declared)
         return Launch(
             protocol=self.spec.protocol_version,
             run=self.spec.run,
@@ -61,7 +84,7 @@ class LaunchNotes:
             status=status,
             detail=detail,
             log_tail=log_tail,
-            log_path=None if attached else str(self.log_path),
+            log_path=None if self.attached else str(self.log_path),
             argv=self.argv,
             environment=self.environment,
             started_unix_s=self.started_unix_s,
@@ -70,6 +93,8 @@ class LaunchNotes:
             warmup_requests=self.warmup_requests,
             identity=self.identity,
             machine=self.machine,
+            startup=None if log is None else startup_of(log),
+            findings=(*said, *self.findings),
         )
 
 
@@ -80,6 +105,7 @@ class Live:
     server: Running
     client: Client
     tokenizer: PromptTokenizer
+    watch: Watch = field(default_factory=Watch)
 
 
 @contextlib.contextmanager
@@ -94,7 +120,7 @@ def launched(notes: LaunchNotes) -> Iterator[Live]:
     tokenizer = PromptTokenizer.load(Path(spec.server.tokenizer_path))
     prompt = tokenizer.render([{"role": "user", "content": _WARMUP_TEXT}])
     with contextlib.ExitStack() as stack:
-        server, base_url = _running(notes, stack)
+        server, base_url, start = _running(notes, stack)
         client = stack.enter_context(
             Client(
                 base_url,
@@ -109,23 +135,35 @@ def launched(notes: LaunchNotes) -> Iterator[Live]:
         notes.ready_after_s = time.monotonic() - started_s
         _identify(client, notes)
         _warm(server, client, prompt, notes)
-        yield Live(server, client, tokenizer)
+        yield Live(server, client, tokenizer, _watch(notes, start, stack))
 
 
-def _running(notes: LaunchNotes, stack: contextlib.ExitStack) -> tuple[Running, str]:
-    """The server and where it answers; the stack stops it."""
+def _watch(notes: LaunchNotes, start: Command | None, stack: contextlib.ExitStack) -> Watch:
+    """Eyes on what we started; of somebody else's server neither log nor processes are known."""
+    if start is not None:
+        return stack.enter_context(watching(notes.log, start.env, notes.declared))
+    unknown = notes.spec.protocol.flush_cache and not notes.spec.flushes_cache
+    return Watch(always=(_NOT_FLUSHED,) if unknown else ())
+
+
+def _running(
+    notes: LaunchNotes, stack: contextlib.ExitStack
+) -> tuple[Running, str, Command | None]:
+    """The server, where it answers, and how it was started; the stack stops it."""
     spec = notes.spec
-    if spec.server.engine == "attach":
-        return Attached(), str(spec.server.base_url)
+    if notes.attached:
+        return Attached(), str(spec.server.base_url), None
     port = free_port()
     start = command(spec.name, spec.server, port, os.environ)
     notes.argv = start.argv
     notes.environment = recorded_environment(start.env)
-    used_before_mib = gpu_memory_used_mib()
+    used_before_mib = gpu_memory_used_mib(start.env)
     if used_before_mib is not None:
-        stack.callback(_wait_for_gpu, used_before_mib + _GPU_SLACK_MIB)
+        # what others hold is part of it; the server must leave as much as it found
+        notes.machine = {**notes.machine, "gpu_memory_used_before_mib": used_before_mib}
+        stack.callback(_wait_for_gpu, notes, start, used_before_mib + _GPU_SLACK_MIB)
     server = stack.enter_context(ServerProcess(start, notes.log_path, port))
-    return server, f"http://{HOST}:{port}"
+    return server, f"http://{HOST}:{port}", start
 
 
 def _api_key(spec: SessionSpec) -> str | None:
@@ -145,7 +183,7 @@ def _identify(client: Client, notes: LaunchNotes) -> None:
     spec = notes.spec
     try:
         info = client.server_info()
-        if spec.server.engine == "attach":
+        if notes.attached:
             client.model = client.models()[0]  # whoever started it chose the name
     except RequestError as error:
         raise ServerError(
@@ -153,6 +191,23 @@ def _identify(client: Client, notes: LaunchNotes) -> None:
         ) from error
     notes.identity = kept_facts(spec.server, info)
     check_identity(spec.name, spec.server, info)
+    if not notes.attached:
+        log = notes.log.read()
+        notes.identity |= _facts_of_log(log)
+        told = info.get("speculative_num_draft_tokens")
+        check_verify_width(spec.name, spec.server, told, log.verify_width)
+
+
+def _facts_of_log(log: ServerLog) -> dict[str, Any]:
+    """What only the log tells of a running server, under names of their own."""
+    sizes = {
+        f"log.{phase.name}.batch_sizes": list(phase.batch_sizes)
+        for phase in log.phases
+        if phase.batch_sizes
+    }
+    width = {} if log.verify_width is None else {"log.verify_width": log.verify_width}
+    drafter = {f"log.drafter.{name}": value for name, value in log.draft_runner.items()}
+    return {**sizes, **width, **drafter}
 
 
 def _warm(server: Running, client: Client, prompt: tuple[int, ...], notes: LaunchNotes) -> None:
@@ -168,15 +223,20 @@ def _warm(server: Running, client: Client, prompt: tuple[int, ...], notes: Launc
         ) from error
     notes.warmup_requests = warm.requests
     if not warm.steady:
-        _LOG.warning("%s: speed not steady after %d requests", notes.spec.name, warm.requests)
+        said = f"after {warm.requests} requests"
+        _LOG.warning("%s: speed not steady %s", notes.spec.name, said)
+        notes.findings.append(Finding(code=FindingCode.NOT_STEADY, detail=said))
 
 
-def _wait_for_gpu(allowed_mib: int) -> None:
+def _wait_for_gpu(notes: LaunchNotes, start: Command, allowed_mib: int) -> None:
     """Wait until the driver has taken the memory back; the next server would find too little."""
     deadline = Deadline.after(_GPU_WAIT_S)
-    while not deadline.passed:
-        used_mib = gpu_memory_used_mib()
-        if used_mib is None or used_mib <= allowed_mib:
-            return
+    used_mib = gpu_memory_used_mib(start.env)
+    while used_mib is not None and used_mib > allowed_mib and not deadline.passed:
         time.sleep(_GPU_POLL_S)
-    _LOG.warning("GPU memory is still in use %g s after the server ended", _GPU_WAIT_S)
+        used_mib = gpu_memory_used_mib(start.env)
+    if used_mib is None or used_mib <= allowed_mib:
+        return
+    said = f"{used_mib} MiB {_GPU_WAIT_S:g} s later, {allowed_mib} allowed"
+    _LOG.warning("GPU memory is still in use: %s", said)
+    notes.findings.append(Finding(code=FindingCode.GPU_MEMORY_HELD, detail=said))

@@ -19,6 +19,7 @@ from ddtree_bench.config import Server
 from ddtree_bench.errors import MachineError
 from ddtree_bench.hashing import file_sha256, json_sha256
 from ddtree_bench.server.engines import source_folder
+from ddtree_bench.server.telemetry import GpuReader, load_nvml, visible_devices
 
 PACKAGES = (
     "torch",
@@ -69,7 +70,7 @@ def machine_facts(server: Server) -> dict[str, Any]:
         "client_python": platform.python_version(),
         "load_average_1min": round(os.getloadavg()[0], 2),
         **_git_facts(),
-        **_gpu_facts(),
+        **_gpu_facts({**os.environ, **server.env}),
         **weights_facts(server),
     }
     if server.engine != "attach":
@@ -102,10 +103,18 @@ def weights_facts(server: Server) -> dict[str, str | None]:
     }
 
 
-def gpu_memory_used_mib() -> int | None:
-    """Memory in use on all visible GPUs together; None without `nvidia-smi`."""
-    rows = _nvidia_smi(("memory.used",))
+def gpu_memory_used_mib(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Memory in use on all visible GPUs together, by whomever; None without `nvidia-smi`."""
+    rows = _nvidia_smi(("memory.used",), environ)
     return sum(int(row[0]) for row in rows) if rows else None
+
+
+def has_nvidia_gpu(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether `nvidia-smi` or NVML shows a GPU that `CUDA_VISIBLE_DEVICES` leaves visible."""
+    if _nvidia_smi(("name",), environ):
+        return True
+    nvml = load_nvml()
+    return nvml is not None and bool(GpuReader(nvml, frozenset, visible_devices(environ)).gpus)
 
 
 def _cpu_model() -> str:
@@ -126,8 +135,8 @@ def _git_facts() -> dict[str, Any]:
     return {"git_commit": commit.strip(), "git_dirty": None if status is None else status != ""}
 
 
-def _gpu_facts() -> dict[str, str]:
-    rows = _nvidia_smi(_GPU_FIELDS)
+def _gpu_facts(environ: Mapping[str, str]) -> dict[str, str]:
+    rows = _nvidia_smi(_GPU_FIELDS, environ)
     return {
         f"gpu.{index}.{field.replace('.', '_')}": value
         for index, row in enumerate(rows)
@@ -135,10 +144,10 @@ def _gpu_facts() -> dict[str, str]:
     }
 
 
-def _nvidia_smi(fields: tuple[str, ...]) -> list[list[str]]:
+def _nvidia_smi(fields: tuple[str, ...], environ: Mapping[str, str]) -> list[list[str]]:
     """One row a visible GPU; no rows where there is no working driver."""
     argv = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         if visible == "":
             return []

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from ddtree_bench.capacity import client_bound
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.client.client import Client
 from ddtree_bench.errors import RequestError
 from ddtree_bench.integrity import Finding, fault_of
 from ddtree_bench.launch import Live
-from ddtree_bench.prompts import draw, load_prompts
+from ddtree_bench.prompts import prompts_of
 from ddtree_bench.records import CellId, CellRecord, RequestRecord
-from ddtree_bench.server.death import death_sentence, death_status, exit_code_after
+from ddtree_bench.server.death import exit_code_after, how_it_died
 from ddtree_bench.server.running import Running
 from ddtree_bench.session_spec import SessionSpec
 from ddtree_bench.status import Status
@@ -31,9 +31,14 @@ def measure_one(
     live: Live, spec: SessionSpec, cell: CellId, key: str, measure: Measure
 ) -> MeasuredCell:
     """A cell, well or failed; requests of a failed one are kept."""
+    window = live.watch.begin()
     started_unix_s, started_s, cpu_s = time.time(), time.monotonic(), time.process_time()
     requests, finding = _attempt(live, spec, cell, measure)
     wall_s = time.monotonic() - started_s
+    ended_unix_s, client_s = time.time(), time.process_time() - cpu_s
+    seen = live.watch.end(window)
+    cpu_share = client_s / wall_s if wall_s > 0 else None
+    seen = seen._replace(findings=(*seen.findings, *client_bound(cpu_share)))
     record = CellRecord(
         key=key,
         protocol=spec.protocol_version,
@@ -43,8 +48,9 @@ def measure_one(
         status=Status.OK if finding is None else finding.status,
         detail="" if finding is None else finding.detail,
         started_unix_s=started_unix_s,
-        ended_unix_s=time.time(),
-        client_cpu_share=(time.process_time() - cpu_s) / wall_s if wall_s > 0 else None,
+        ended_unix_s=ended_unix_s,
+        client_cpu_share=cpu_share,
+        **seen._asdict(),
     )
     return MeasuredCell(record, requests)
 
@@ -74,11 +80,8 @@ def told_of_death(
     code = exit_code_after(server, cut_off[0]) if cut_off else None
     if code is None:
         return requests
-    log_tail = server.log_tail()
-    change = {
-        "status": death_status(Status.DIED_IN_REQUEST, log_tail),
-        "detail": death_sentence(code, log_tail),
-    }
+    status, detail = how_it_died(server, code, Status.DIED_IN_REQUEST)
+    change = {"status": status, "detail": detail}
     return tuple(
         request.model_copy(update=change) if request.status in _MAY_BE_DEATH else request
         for request in requests
@@ -106,7 +109,7 @@ def _attempt(
     live: Live, spec: SessionSpec, cell: CellId, measure: Measure
 ) -> tuple[tuple[RequestRecord, ...], Finding | None]:
     workload = spec.workloads[cell.workload]
-    prompts = draw(load_prompts(Path(workload.prompts)), workload.sample, spec.protocol.seed)
+    prompts = prompts_of(workload, spec.protocol.seed)
     task = CellTask(
         cell=cell,
         workload=workload,
@@ -114,7 +117,7 @@ def _attempt(
         seed=spec.protocol.seed,
         should_stop=lambda: live.server.exit_code() is not None,
     )
-    cold = spec.protocol.flush_cache
+    cold = spec.flushes_cache
     if cold:
         try:
             live.client.flush_cache()
@@ -132,5 +135,4 @@ def _death(server: Running) -> Finding | None:
     code = server.exit_code()
     if code is None:
         return None
-    log_tail = server.log_tail()
-    return Finding(death_status(Status.DIED_IN_REQUEST, log_tail), death_sentence(code, log_tail))
+    return Finding(*how_it_died(server, code, Status.DIED_IN_REQUEST))

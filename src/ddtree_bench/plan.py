@@ -17,7 +17,7 @@ from ddtree_bench.cells import cells_of
 from ddtree_bench.config import Config, Workload, load_config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.layout import RunLayout
-from ddtree_bench.prompts import draw, load_prompts
+from ddtree_bench.prompts import prompts_of
 from ddtree_bench.schedule import Turn, schedule_of
 from ddtree_bench.session_spec import SessionSpec
 
@@ -77,7 +77,7 @@ def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSes
 
 def _most_requests(workload: Workload, seed: int) -> int:
     """Requests of one pass over the prompts if every tool loop runs to its step limit."""
-    prompts = draw(load_prompts(Path(workload.prompts)), workload.sample, seed)
+    prompts = prompts_of(workload, seed)
     return sum(workload.max_steps if prompt.tools else len(prompt.turns) for prompt in prompts)
 
 

@@ -1,4 +1,4 @@
-"""Prompt files: what is asked, read from JSON Lines and drawn the same for every server."""
+"""Prompt files: what is asked, read from a file and drawn the same for every server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from ddtree_bench.config import Workload
 from ddtree_bench.config.suggest import nearest
 from ddtree_bench.errors import ConfigError, Fault
+from ddtree_bench.prompt_sets import Adapter, adapter_of
 from ddtree_bench.workloads.tools import TOOLS
 
 Text = Annotated[str, Field(min_length=1)]
@@ -56,8 +58,57 @@ class ContainsCheck(_Line):
     texts: Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
+class NumberCheck(_Line):
+    """The last number of the answer is this one."""
+
+    kind: Literal["number"]
+    value: float
+
+
+class SqlCheck(_Line):
+    """The answer is one SQL statement that SQLite accepts for these tables; it is never run."""
+
+    kind: Literal["sql"]
+    tables: Text
+    """`CREATE TABLE` statements."""
+
+
+class ExpectedCall(_Line):
+    """A tool call; of each argument the values that are right, `""` among them: may be left out."""
+
+    tool: Text
+    arguments: dict[str, tuple[Any, ...]] = {}
+
+
+class CallsCheck(_Line):
+    """The answer is a JSON list of exactly these calls, in any order."""
+
+    kind: Literal["calls"]
+    calls: Annotated[tuple[ExpectedCall, ...], Field(min_length=1)]
+
+
+class PythonTestsCheck(_Line):
+    """The answer is Python that passes tests where `run_code` is set, else it is parsed."""
+
+    kind: Literal["python_tests"]
+    entry_point: Text
+    """The function that the answer must define."""
+    prelude: str = ""
+    """Code before the answer, such as imports."""
+    tests: Text
+    """Code that defines `check(candidate)`, which raises if a test fails."""
+
+
 PromptCheck = Annotated[
-    JsonCheck | JsonSchemaCheck | PythonCheck | YamlCheck | ContainsCheck,
+    JsonCheck
+    | JsonSchemaCheck
+    | PythonCheck
+    | YamlCheck
+    | ContainsCheck
+    | NumberCheck
+    | SqlCheck
+    | CallsCheck
+    | PythonTestsCheck,
     Field(discriminator="kind"),
 ]
 
@@ -67,7 +118,9 @@ class Prompt(_Line):
 
     id: Text
     turns: Annotated[tuple[Text, ...], Field(min_length=1)]
-    """What the user says, one request each; the server's own replies go in between."""
+    """What the user says, one request each; replies go in between."""
+    replies: tuple[str, ...] = ()
+    """Recorded answers, one a request, for workloads with `history: recorded`."""
     system: Text | None = None
     tags: dict[str, str] = {}
     check: PromptCheck | None = None
@@ -86,38 +139,65 @@ class Prompt(_Line):
         return names
 
 
-def load_prompts(path: Path) -> tuple[Prompt, ...]:
+def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
+    """The prompts that a workload asks: its file's, sampled.
+
+    Raises:
+        ConfigError: the file is missing or faulty, too small, or lacks the replies of
+            `history: recorded`.
+    """
+    path = Path(workload.prompts)
+    prompts = draw(load_prompts(path, workload.prompt_format), workload.sample, seed)
+    if workload.history == "recorded":
+        lacking = [prompt.id for prompt in prompts if len(prompt.replies) < len(prompt.turns)]
+        if lacking:
+            what = (
+                f'"{lacking[0]}" has no recorded replies ({len(lacking)} of {len(prompts)} '
+                "prompts); write them with `python -m ddtree_bench.workloads.history`"
+            )
+            raise ConfigError([Fault(str(path), None, "replies", what)])
+    return prompts
+
+
+def load_prompts(path: Path, prompt_format: str = "prompts") -> tuple[Prompt, ...]:
     """The prompts of a file, in its order.
 
     Raises:
-        ConfigError: the file is missing or empty, or lines are no prompts; holds all faults.
+        ConfigError: the file is missing or empty, or entries are no prompts; holds all faults.
     """
+    adapter = adapter_of(prompt_format)
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError([Fault(str(path), None, "", "there is no such file")]) from None
-    parsed = [
-        _prompt(str(path), number, line) for number, line in enumerate(lines, 1) if line.strip()
-    ]
+    try:
+        parsed = [_prompt(str(path), *entry, adapter) for entry in adapter.entries(text)]
+    except json.JSONDecodeError as error:
+        what = f"not JSON: {error.msg} at column {error.colno}"
+        raise ConfigError([Fault(str(path), error.lineno, "", what)]) from error
     faults = [each for each in parsed if isinstance(each, Fault)]
     prompts = [each for each in parsed if isinstance(each, Prompt)]
     faults += _repeated_ids(str(path), prompts)
-    if not parsed:
-        faults.append(Fault(str(path), None, "", "holds no prompt; one JSON object a line"))
+    if not prompts and not faults:
+        faults.append(Fault(str(path), None, "", f"holds no prompt; {adapter.expected}"))
     if faults:
         raise ConfigError(faults)
     return tuple(prompts)
 
 
-def _prompt(file: str, number: int, line: str) -> Prompt | Fault:
+def _prompt(file: str, number: int, entry: str | object, adapter: Adapter) -> Prompt | Fault | None:
+    """The prompt of an entry; None for an entry that holds no question."""
     try:
-        return Prompt.model_validate(json.loads(line))
+        fields = adapter.fields(number, json.loads(entry) if isinstance(entry, str) else entry)
+        return None if fields is None else Prompt.model_validate(fields)
     except json.JSONDecodeError as error:
         return Fault(file, number, "", f"not JSON: {error.msg} at column {error.colno}")
     except ValidationError as error:
         detail = error.errors()[0]
         key = ".".join(str(part) for part in detail["loc"])
         return Fault(file, number, key, _what(detail))
+    except ValueError as error:
+        return Fault(file, number, "", f"{error}; expected: {adapter.expected}")
 
 
 def _what(detail: Mapping[str, Any]) -> str:

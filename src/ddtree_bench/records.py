@@ -1,8 +1,8 @@
 """Raw truth: what one request, one cell and one session left behind.
 
 Records hold times and counts as they were seen; every other number is derived from them and can be
-derived again. `None` means not measured, 0 means measured zero. Times of events are seconds after the
-request was sent, by the client's monotonic clock.
+derived again. `None` means not measured, 0 means measured zero. Times of events are seconds after
+the request was sent, by the client's monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt
 
+from ddtree_bench.findings import FindingCode
 from ddtree_bench.status import Status
 
 Route = Literal["generate", "chat"]
@@ -39,6 +40,8 @@ class Sampling(Record):
     top_k: int = -1
     seed: int | None = None
     ignore_eos: bool = False
+    json_schema: dict[str, Any] | None = None
+    """Constrains decoding to JSON that it accepts."""
 
 
 class SpecCounts(Record):
@@ -60,7 +63,10 @@ class TreeCounts(Record):
     """`[d - 1]` = drafted nodes at depth d (the root has depth 0 and is not counted)."""
     accepted_by_depth: tuple[NonNegativeInt, ...] | None = None
     accepted_by_rank: tuple[NonNegativeInt, ...] | None = None
-    """`[r]` = accepted nodes that were the drafter's choice number r at their depth; r = 0 is the chain's."""
+    """`[r]` = accepted nodes that were the drafter's choice number r at their depth.
+
+    r = 0 is what a chain would have drafted.
+    """
     spine_nodes: NonNegativeInt | None = None
     """Nodes whose whole path is rank 0."""
 
@@ -126,6 +132,84 @@ class RequestRecord(Record):
     detail: str = ""
 
 
+class Finding(Record):
+    """Something noticed that may have changed a speed; it marks a cell or launch, drops nothing."""
+
+    code: FindingCode
+    count: Annotated[int, Field(ge=1)] = 1
+    """How often it was noticed."""
+    detail: str = ""
+    """The first occurrence: a line of the log, a process, a share."""
+
+
+class Spread(Record):
+    """Smallest, mean and largest of some samples."""
+
+    low: float
+    mean: float
+    high: float
+
+
+class HostLoad(Record):
+    """The host's CPUs while a cell was measured, by samples of about a second."""
+
+    samples: Annotated[int, Field(ge=1)]
+    busy_share: Spread
+    """Of all CPUs together, 0 to 1."""
+    foreign_share: Spread
+    """The part of `busy_share` that processes other than client and server took."""
+    load_1m: Spread
+
+
+class GpuLoad(Record):
+    """One GPU while a cell was measured; a reading that the device does not give is None."""
+
+    gpu: str
+    """Its UUID."""
+    samples: Annotated[int, Field(ge=1)]
+    sm_clock_mhz: Spread | None = None
+    memory_clock_mhz: Spread | None = None
+    power_w: Spread | None = None
+    temperature_c: Spread | None = None
+    memory_used_bytes: Spread | None = None
+    utilisation: Spread | None = None
+    energy_j: NonNegativeFloat | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    throttled_share: float | None = None
+    foreign_share: float | None = None
+    """Share of the samples in which a process of others was on the GPU."""
+    foreign_memory_bytes: Spread | None = None
+    foreign_utilisation: Spread | None = None
+
+
+class StartupPhase(Record):
+    """One step of a server's start, as its log tells it."""
+
+    name: str
+    elapsed_s: NonNegativeFloat | None = None
+    """None: it did not end."""
+    used_gib: float | None = None
+    tokens_per_request: NonNegativeInt | None = None
+    """Graph captures: tokens of each request; of the target's verify graph: the verify width."""
+    batch_sizes: tuple[int, ...] = ()
+
+
+class Startup(Record):
+    """What a server's log tells of its start."""
+
+    phases: tuple[StartupPhase, ...] = ()
+    parts_s: dict[str, float] = {}
+    """The server's own summary, seconds by part."""
+    kv_pool_tokens: NonNegativeInt | None = None
+    """Of the target; the drafter's own pool is not counted."""
+    kv_pool_gib: NonNegativeFloat | None = None
+    max_running_requests: NonNegativeInt | None = None
+    free_gib: float | None = None
+    """GPU memory left when all was allocated."""
+    verify_width: NonNegativeInt | None = None
+    """Tokens verified in a step by the captured graph; None where none was captured."""
+
+
 class CellRecord(Record):
     """How one cell ended; the first line of its file, before its requests."""
 
@@ -142,6 +226,12 @@ class CellRecord(Record):
     ended_unix_s: float
     client_cpu_share: NonNegativeFloat | None = None
     """CPU seconds of the measuring process ÷ wall seconds."""
+    host: HostLoad | None = None
+    """None: an attached server (its processes are not known), or a cell shorter than a sample."""
+    gpus: tuple[GpuLoad, ...] = ()
+    """Empty: no GPU, no NVML, or a cell shorter than a sample."""
+    findings: tuple[Finding, ...] = ()
+    """What happened during the cell that may have changed its speed."""
 
 
 class Launch(Record):
@@ -168,3 +258,7 @@ class Launch(Record):
     """Facts read from the running server (`/server_info`), the ones that matter."""
     machine: dict[str, Any] = {}
     """CPU, kernel, GPUs, package versions, git commit, model hashes."""
+    startup: Startup | None = None
+    """None: no log of ours (attached), or the server was never started."""
+    findings: tuple[Finding, ...] = ()
+    """What was noticed from start to end, cells included."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ from ddtree_bench.layout import RunLayout
 from ddtree_bench.machine import decisive_facts, machine_facts
 from ddtree_bench.measuring import Measure, is_lost, measure_one, not_run
 from ddtree_bench.records import CellId, CellRecord, Launch
-from ddtree_bench.server.engines import check_machine
+from ddtree_bench.server.engines import check_machine, command
+from ddtree_bench.server.preflight import check_sglang
 from ddtree_bench.session_spec import SessionSpec
 from ddtree_bench.status import Status
 from ddtree_bench.store import CellStore, MeasuredCell, write_cells, write_whole
@@ -86,7 +88,7 @@ class Progress:
         said = f"{tokens / took_s:.1f} tok/s" if cell.status.ok and took_s > 0 else _failure(cell)
         place = f"[{self.done}/{self.total}] {cell.cell}"
         print(
-            f"{place}: {said}, {took_s:.0f} s; about {left_s:.0f} s left",
+            f"{place}: {said}, {took_s:.0f} s{_flags(cell)}; about {left_s:.0f} s left",
             file=sys.stderr,
             flush=True,
         )
@@ -96,7 +98,7 @@ def run(session: Session) -> int:
     """Measure what the store lacks and write the outputs; returns the exit code.
 
     Raises:
-        ConfigError: the prompts are not those of the spec.
+        ConfigError: the prompts are not those of the spec, or SGLang does not know a flag.
         MachineError: this machine lacks something.
     """
     spec, store = session.spec, session.store
@@ -111,6 +113,9 @@ def run(session: Session) -> int:
     if not missing:
         write_outputs(session, _launch_of_before(session, machine), list(known.values()))
         return 0
+    if spec.server.engine == "sglang":
+        env = command(spec.name, spec.server, port=0, surroundings=os.environ).env
+        check_sglang(spec.name, spec.server, env, session.results)
     launch, measured = measure_missing(session, session.notes(machine), missing)
     failed = [cell for cell in measured.values() if not cell.cell.status.ok]
     if (failed or not launch.status.ok) and session.attempt < spec.protocol.attempts:
@@ -216,6 +221,11 @@ def _why(launch: Launch, failed: Sequence[MeasuredCell]) -> str:
     return f"{len(failed)} cells, the first {first.cell}: {_failure(first)}"
 
 
+def _flags(cell: CellRecord) -> str:
+    codes = ", ".join(finding.code for finding in cell.findings)
+    return f", flagged: {codes}" if codes else ""
+
+
 def _failure(cell: CellRecord) -> str:
     return f"{cell.status.sentence} ({cell.detail})"
 
@@ -227,7 +237,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all runs")
     parser.add_argument("--attempt", type=int, default=1, help="counts from 1")
     parser.add_argument("--fresh", action="store_true", help="measure stored cells again")
+    parser.add_argument("--gpus", help="indices or UUIDs, such as 0,1; default: as inherited")
     given = parser.parse_args(arguments)
+    if given.gpus is not None:
+        # CUDA would count the fastest GPU first, nvidia-smi and NVML by PCI address
+        os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": given.gpus}
     logging.basicConfig(format="%(levelname)s: %(message)s")
     exit_in_order()
     try:

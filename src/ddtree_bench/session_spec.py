@@ -49,6 +49,12 @@ class SessionSpec(Section):
             protocol=config.protocol,
         )
 
+    @property
+    def flushes_cache(self) -> bool:
+        """Whether the prefix cache is emptied before each cell; never without leave elsewhere."""
+        ours = self.server.engine != "attach" or self.server.may_flush
+        return self.protocol.flush_cache and ours
+
     def to_json(self) -> str:
         """The spec as JSON text; equal specs give equal text."""
         return self.model_dump_json(by_alias=True, indent=1) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import psutil
 import pytest
 from pypdf import PdfReader
 
-from .conftest import Project, chain, server, tree
+from .conftest import chain, server, tree
 
 pytestmark = pytest.mark.dag
 
@@ -47,7 +48,7 @@ def test_servers_never_run_side_by_side(project):
     project.run("--cores", "8")
     records = [project.launch(name, n) for name in ("ar", "chain", "tree") for n in (1, 2)]
     spans = sorted((r["started_unix_s"], r["ended_unix_s"]) for r in records)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_the_same_results_give_the_same_pdf(done):
@@ -133,6 +134,48 @@ def test_a_server_that_fails_is_a_result(project):
     } - {"ok"}
     assert found == {"died_in_request", "hung", "malformed"}
     assert "server died during a request" in text_of(project.pdf)
+
+
+KILLED = """\
+[2026-11-29 20:00:00] Load weight begin. avail mem=9.00 GB
+[2026-11-29 20:00:01] Load weight end. elapsed=0.33 s, type=TinyForCausalLM, mem usage=0.27 GB.
+[2026-11-29 20:00:01] Capture target verify CUDA graph begin. num_tokens_per_req=64, bs=[1, 2]
+[2026-11-29 20:00:02] Scheduler hit an exception: Traceback (most recent call last):
+  File "scheduler.py", line 7, in capture
+    self.capture()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+
+[2026-11-29 20:00:02] Received sigquit from a child process. It usually means the child failed.
+"""
+
+
+def test_one_budget_kills_its_server_and_the_others_are_measured(project):
+    """What this project began with: one wide tree is too much, and all others have numbers.
+
+    The report names the budget's end by exception and phase, and has speeds for the rest.
+    """
+    log = project.folder / "killed.log"
+    log.write_text(KILLED, encoding="utf-8")
+    project.config["servers"] |= {
+        "b31": tree(budget=31),
+        "b63": tree(budget=63, args=["--print-file", str(log), "--die-at-start", "1"]),
+        "b7": tree(budget=7),
+    }
+    project.config["protocol"] = {"launches": 1, "attempts": 1}
+    project.run()
+    statuses = {name: project.launch(name)["status"] for name in project.config["servers"]}
+    assert statuses.pop("b63") == "out_of_memory"
+    assert set(statuses.values()) == {"ok"}
+    assert (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. during capture target verify"
+        in (project.launch("b63")["detail"])
+    )
+    measured = {r["cell"]["server"] for r in project.requests() if r["status"] == "ok"}
+    assert measured == {"ar", "chain", "tree", "b31", "b7"}
+    said = text_of(project.pdf)
+    assert "server ran out of memory" in said
+    assert "during capture target verify" in said
+    assert "not measured, no GPU" in said
 
 
 @pytest.mark.heavy

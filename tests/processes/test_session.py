@@ -14,7 +14,8 @@ import psutil
 import pytest
 from fakes import FIRST_MEASURED, bench
 
-from ddtree_bench.errors import MachineError
+from ddtree_bench.errors import ConfigError, MachineError
+from ddtree_bench.findings import FindingCode
 from ddtree_bench.records import Launch
 from ddtree_bench.server.process import free_port
 from ddtree_bench.session import FROM_STORE, Session, main, run
@@ -125,6 +126,7 @@ def test_a_new_workload_measures_only_itself(tmp_path):
         (("--die-at-start", "3"), Status.DIED_AT_START, "RuntimeError: fake weights are missing"),
         (fault("die", 1), Status.DIED_AT_START, "exit code 7"),
         (fault("die", 2), Status.DIED_IN_WARMUP, "RuntimeError: fake kernel failed"),
+        (fault("crash", 2), Status.DIED_IN_WARMUP, "torch.AcceleratorError: CUDA error: an illeg"),
         (fault("oom", 3), Status.OUT_OF_MEMORY, "CUDA out of memory"),
         (fault("http500", 2), Status.HTTP_ERROR, "in the warm-up"),
         (fault("garbage", 1), Status.NOT_READY, "its first answer failed"),
@@ -156,6 +158,7 @@ def test_a_server_that_never_gets_ready(tmp_path):
     ("kind", "status", "longform"),
     [
         ("die", Status.DIED_IN_REQUEST, Status.NOT_RUN),
+        ("crash", Status.DIED_IN_REQUEST, Status.NOT_RUN),
         ("oom", Status.OUT_OF_MEMORY, Status.NOT_RUN),
         ("hang", Status.HUNG, Status.NOT_RUN),
         ("truncate", Status.UNREACHABLE, Status.OK),
@@ -363,3 +366,160 @@ def test_main_is_importable():
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
     assert caught.value.code == 0
+
+
+RECORDED = Path(__file__).parents[1] / "fixtures/sglang-0.5.17-h200"
+
+
+def sglang(folder: Path, *args: str, **server) -> Session:
+    """A session on a fake SGLang 0.5.17 without a GPU."""
+    return failing(folder, "--device", "cpu", *args, engine="sglang", **server)
+
+
+def chain_of(folder: Path, block_size: int = 16) -> dict:
+    """Keys of a DFlash chain."""
+    return {"algorithm": "DFLASH", "drafter": str(folder), "block_size": block_size}
+
+
+def start_of(folder: Path, name: str) -> str:
+    """The recorded start of a server, up to its readiness, as a file."""
+    lines = (RECORDED / f"{name}.log").read_text(encoding="utf-8").splitlines(keepends=True)
+    ready = next(place for place, line in enumerate(lines) if "fired up" in line)
+    path = folder / f"{name}.log"
+    path.write_text("".join(lines[:ready]), encoding="utf-8")
+    return str(path)
+
+
+def test_a_launch_of_sglang_keeps_what_its_log_tells(tmp_path):
+    """Phases, KV pool and captured width of a recorded start, and the facts beside identity."""
+    args = ("--print-file", start_of(tmp_path, "dflash"))
+    session = sglang(tmp_path, *args, **chain_of(tmp_path))
+    assert run(session) == 0
+    launch = launch_of(session)
+    assert launch.startup is not None
+    names = [phase.name for phase in launch.startup.phases]
+    assert names[-2:] == ["capture target verify", "capture draft verify"]
+    assert launch.startup.kv_pool_tokens == 1459234
+    assert launch.identity["log.verify_width"] == 16
+    assert launch.identity["log.capture target verify.batch_sizes"][:3] == [1, 2, 3]
+    assert launch.identity["log.drafter.attention_backend"] == "triton"
+
+
+def test_another_width_in_the_captured_graph_is_another_server(tmp_path):
+    """Its answers say 8 as configured, the graph that it captured takes 16."""
+    args = ("--print-file", start_of(tmp_path, "dflash"))
+    session = sglang(tmp_path, *args, **chain_of(tmp_path, block_size=8))
+    assert run(session) == 0
+    assert launch_of(session).status is Status.WRONG_SERVER
+    assert "expected 8, found 16" in launch_of(session).detail
+
+
+def test_a_crash_while_starting_is_told_with_its_phase(tmp_path):
+    """The recorded crash of 0.5.17: exception, phase and place, though its tail is all frames."""
+    log = str(RECORDED / "crash-fp32-rmsnorm.log")
+    session = sglang(tmp_path, "--print-file", log, "--die-at-start", "1")
+    assert run(session) == 0
+    launch = launch_of(session)
+    assert launch.status is Status.DIED_AT_START
+    assert "failed to dispatch data type Float during capture target prefill" in launch.detail
+    assert launch.startup is not None
+    assert launch.startup.phases[-1].elapsed_s is None
+
+
+def test_an_unknown_flag_records_nothing(tmp_path):
+    """A configuration that SGLang does not understand is no result of a server's."""
+    session = sglang(tmp_path, "--disable-cuda-graf")
+    with pytest.raises(ConfigError, match="disable-cuda-graph"):
+        run(session)
+    assert not session.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (
+            "Decode batch, #running-req: 1, cuda graph: False, gen throughput (token/s): 9.0",
+            FindingCode.EAGER_DECODE,
+        ),
+        ("DeepGEMM JIT Pre-Compile session", FindingCode.COMPILING),
+        ("KV cache pool is full. Retract requests.", FindingCode.RETRACTED),
+    ],
+)
+def test_what_the_log_says_meanwhile_flags_the_cell(tmp_path, line, code):
+    """The cell is marked, counted as measured, and the launch says it, too."""
+    session = sglang(tmp_path, "--say", f"{line}@{FIRST_MEASURED}")
+    assert run(session) == 0
+    cell = cells_of(session)["short"].cell
+    assert cell.status is Status.OK
+    assert code in [finding.code for finding in cell.findings]
+    assert code in [finding.code for finding in launch_of(session).findings]
+
+
+def test_the_host_is_watched_while_a_cell_is_measured(tmp_path):
+    """A cell of some seconds has samples of the CPUs; without a GPU there are none of one."""
+    session = failing(tmp_path, "--step-s", "0.1")  # 12 tokens a request: 2.4 s a cell
+    assert run(session) == 0
+    cell = cells_of(session)["short"].cell
+    assert cell.host is not None
+    assert 0 <= cell.host.foreign_share.mean <= cell.host.busy_share.mean <= 1
+
+
+def attached(owner: Session, url: str, folder: Path, **keys) -> Session:
+    """A session on a server that runs already."""
+    server = owner.spec.server.model_copy(update={"engine": "attach", "base_url": url, **keys})
+    return Session(owner.spec.model_copy(update={"server": server}), folder)
+
+
+@pytest.mark.parametrize("may_flush", [False, True])
+def test_an_attached_server_is_flushed_by_leave_only(tmp_path, may_flush):
+    """Without leave, cached tokens are recorded and the cells say that the cache is unknown."""
+    owner = failing(tmp_path)
+    port = free_port()
+    flushed = tmp_path / "flushed"
+    argv = [
+        *(sys.executable, str(Path(__file__).parents[1] / "fake_server.py")),
+        *("--port", str(port), "--model-path", owner.spec.server.model),
+        *("--cached", "0" if may_flush else "10", "--flushed", str(flushed)),
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            session = attached(owner, url, tmp_path / "r", may_flush=may_flush)
+            assert run(session) == 0
+        finally:
+            process.terminate()
+    assert flushed.exists() == may_flush
+    cells = cells_of(session)
+    assert set(statuses(session).values()) == {Status.OK}
+    codes = [finding.code for finding in cells["short"].cell.findings]
+    assert codes == ([] if may_flush else [FindingCode.CACHE_UNKNOWN])
+    assert {r.cached_tokens for r in cells["short"].requests} == {0 if may_flush else 10}
+
+
+def test_the_wrong_model_on_an_attached_port(tmp_path):
+    """Nothing is measured, and the server is left running."""
+    owner = failing(tmp_path)
+    port = free_port()
+    script = str(Path(__file__).parents[1] / "fake_server.py")
+    argv = [sys.executable, script, "--port", str(port), "--model-path", "/models/another"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        try:
+            session = attached(owner, f"http://127.0.0.1:{port}", tmp_path / "r")
+            assert run(session) == 0
+            assert process.poll() is None
+        finally:
+            process.terminate()
+    assert launch_of(session).status is Status.WRONG_SERVER
+    assert "model_path: expected" in launch_of(session).detail
+    assert set(statuses(session).values()) == {Status.NOT_RUN}
+
+
+def test_gpus_of_the_command_line_are_the_only_ones_seen(tmp_path, monkeypatch):
+    """The server gets them, counted as nvidia-smi counts, and the launch records them."""
+    session = failing(tmp_path)
+    argv = [*_command(spec_file(tmp_path, session), session), "--gpus", "1"]
+    done = subprocess.run(argv, env=_environment(), timeout=60, check=False)
+    assert done.returncode == 0
+    environment = launch_of(session).environment
+    assert environment["CUDA_VISIBLE_DEVICES"] == "1"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"

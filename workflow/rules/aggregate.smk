@@ -23,7 +23,9 @@ rule aggregate:
         launches=[session / "launch.json" for session in SESSIONS],
         cells=[session / "cells.jsonl" for session in SESSIONS],
         published="workflow/resources/published/original_notes.csv",
-        source=sources("columns.py", "metrics.py", "stats/*.py", "tables/*.py"),
+        source=sources(
+            "columns.py", "findings.py", "metrics.py", "stats/*.py", "tables/*.py"
+        ),
     output:
         tables=directory(RUN.tables),
     log:

@@ -16,6 +16,7 @@ FIGURES: Final[dict[str, figures.Draw]] = {
     "acceptance": figures.acceptance,
     "histogram": figures.histogram,
     "cost": figures.cost,
+    "load": figures.load,
     "original": figures.original,
 }
 """Every figure under its name, which is also its file's."""

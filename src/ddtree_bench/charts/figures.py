@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -27,6 +28,8 @@ from ddtree_bench.charts.style import (
 from ddtree_bench.columns import COST, POOLED, TABLES, Column
 from ddtree_bench.config import CLASSES, Config
 
+_CLIP = 1.6
+"""An axis ends at so many times the largest value, however far an interval reaches."""
 _DODGE = 0.7
 """Share of the space between two groups that a group's points fill."""
 
@@ -118,6 +121,32 @@ def cost(tables: Tables, config: Config) -> Drawing:
     return Drawing(figure, data.merge(shown, "left", left_on="server", right_on="candidate"))
 
 
+def load(tables: Tables, config: Config) -> Drawing:
+    """Throughput of all conversations against the speed of one, by conversations in flight."""
+    data = tables["overall"]
+    data = data[data["tok_per_s"].notna() & data["tok_per_s_of_totals"].notna()]
+    if data["concurrency"].nunique() < 2:
+        return Drawing(empty_figure("Only one concurrency was measured."), data.iloc[:0])
+    figure = new_figure(2.7)
+    axes = figure.add_subplot()
+    for server, rows, appearance in _by_server(data, config):
+        path = rows.sort_values("concurrency")
+        axes.plot(path["tok_per_s"], path["tok_per_s_of_totals"], color=appearance.colour,
+                  marker=appearance.marker, linewidth=0.8, label=plain(server))  # fmt: skip
+        for _, row in path.iterrows():
+            axes.annotate(
+                f"{row['concurrency']:.0f}", (row["tok_per_s"], row["tok_per_s_of_totals"]),
+                xytext=(4, 3), textcoords="offset points", fontsize=7, color=appearance.colour,
+            )  # fmt: skip
+    axes.set_xlabel("Speed of one conversation (tok/s)")
+    axes.set_ylabel("Throughput (tok/s)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid()
+    put_legend_above(axes)
+    return Drawing(figure, data)
+
+
 def original(tables: Tables, config: Config) -> Drawing:
     """The three prompts of the original notes: this run, and what was published."""
     here, notes = tables["original"], tables["published"]
@@ -132,7 +161,9 @@ def original(tables: Tables, config: Config) -> Drawing:
     names = titles(config)
     mine = [(names[s], rows, a) for s, rows, a in _groups(here, "server", list(names))]
     _prompt_bars(left, prompts, mine, "this run")
-    configs = list(dict.fromkeys(notes["config"]))
+    # a published configuration looks like this run's of the same name, and like no other
+    known = list(names.values())
+    configs = list(dict.fromkeys([*known, *notes["config"]]))
     _prompt_bars(right, prompts, _groups(notes, "config", configs), "published: other system")
     return Drawing(figure, data)
 
@@ -153,11 +184,29 @@ def _by_class(data: pd.DataFrame, column: Column, config: Config) -> Figure:
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel(plain(column.label))
     axes.set_ylim(bottom=0)
+    _clip(axes, data, column.name)
     axes.grid(axis="y")
     for border in np.arange(len(CLASSES) - 1) + 0.5:
         axes.axvline(border, color="#DDDDDD", linewidth=0.5)
     put_legend_above(axes)
     return figure
+
+
+def _clip(axes: Axes, data: pd.DataFrame, name: str) -> None:
+    """Keep intervals that tell nothing from squeezing the values; arrows mark where they go on."""
+    if f"{name}_high" not in data:
+        return
+    top = _CLIP * float(data[name].max())
+    if not data[f"{name}_high"].max() > top:
+        return
+    axes.set_ylim(top=top)
+    for container in axes.containers:
+        if not isinstance(container, ErrorbarContainer):
+            continue
+        bars = [segment for lines in container.lines[2] for segment in lines.get_segments()]
+        for x, high in (segment[-1] for segment in bars if len(segment) > 0):
+            if high > top:
+                axes.plot(x, top, "^", color="black", markersize=4, clip_on=False)
 
 
 def _points(
@@ -256,7 +305,6 @@ def _predicted(axes: Axes, pairs: pd.DataFrame, config: Config) -> None:
 def _prompt_bars(
     axes: Axes, prompts: Sequence[str], groups: list[tuple[str, pd.DataFrame, Look]], title: str
 ) -> None:
-    hatches = ("", "////", "\\\\\\\\", "....", "xxxx", "++++", "oooo", "----")
     width = _DODGE / max(1, len(groups))
     for position, (label, rows, appearance) in enumerate(groups):
         found = rows.drop_duplicates("prompt_id").set_index("prompt_id").reindex(list(prompts))
@@ -264,14 +312,14 @@ def _prompt_bars(
         at = np.arange(len(prompts)) + _offset(position, len(groups))
         axes.bar(at, found["tok_per_s"].to_numpy(float), width, yerr=spread, label=plain(label),
                  color=appearance.colour, edgecolor="white", linewidth=0.3,
-                 hatch=hatches[position % len(hatches)], error_kw={"elinewidth": 0.8})  # fmt: skip
+                 hatch=appearance.hatch, error_kw={"elinewidth": 0.8})  # fmt: skip
     axes.set_xticks(range(len(prompts)), [plain(prompt) for prompt in prompts])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("Speed (tok/s)")
     axes.set_xlabel(title)
     axes.grid(axis="y")
     if groups:
-        put_legend_above(axes, columns=2)
+        put_legend_above(axes, columns=2, wide=True)
 
 
 def _offset(position: int, count: int) -> float:

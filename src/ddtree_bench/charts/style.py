@@ -24,6 +24,7 @@ TEXT_WIDTH_IN = 160 / 25.4
 # Okabe & Ito (2008), without the yellow that vanishes on white; grey first, for plain decoding.
 _COLOURS = ("#555555", "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#000000")
 _MARKERS = "osDv^<>Ph*X"
+_HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "++++", "oooo", "----", "||||", "**", "//..")
 _FALLBACK = "DejaVu Serif"
 _FALLBACK_SCALE = 0.85
 """Makes its letters as large as Computer Modern's."""
@@ -59,11 +60,13 @@ class Look:
 
     colour: str
     marker: str
+    hatch: str
 
 
 def look(position: int) -> Look:
     """The look of the server at this position of the configuration."""
-    return Look(_COLOURS[position % len(_COLOURS)], _MARKERS[position % len(_MARKERS)])
+    of_all = (some[position % len(some)] for some in (_COLOURS, _MARKERS, _HATCHES))
+    return Look(*of_all)
 
 
 @contextmanager
@@ -102,11 +105,12 @@ def plain(text: str) -> str:
     )
 
 
-def put_legend_above(axes: Axes, columns: int = 5) -> None:
-    """The legend over the axes, outside of the data."""
+def put_legend_above(axes: Axes, columns: int = 5, *, wide: bool = False) -> None:
+    """The legend over the axes, outside of the data; `wide` handles show hatches."""
     axes.legend(
         loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2,
-        handletextpad=0.3,
+        handletextpad=0.5 if wide else 0.3, handlelength=3.0 if wide else 2.0,
+        handleheight=1.2 if wide else 0.7,
     )  # fmt: skip
 
 

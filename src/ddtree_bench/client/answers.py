@@ -8,8 +8,9 @@ not say stays None: nothing is estimated, and a missing number is never 0.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
@@ -28,6 +29,34 @@ class Message:
 
     at_s: float | None
     data: str
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Messages of one answer as they arrive, less those that a later one repeats whole.
+
+    SGLang's native stream sends the whole answer with every token: kept and parsed, an answer of n
+    tokens would cost memory and time by n², and parsing one answer would delay the times of others.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    """What is left of repeated messages; they came before `messages`."""
+    _last_tokens: int | None = 0
+    """Tokens of the last message while each has repeated the one before; None after another one."""
+
+    def put(self, at_s: float | None, data: str) -> None:
+        """Take the next message."""
+        tokens = None if self._last_tokens is None else whole_answer_tokens(data)
+        if tokens is not None and self.messages:
+            self._forget(self.messages.pop())
+        self._last_tokens = tokens
+        self.messages.append(Message(at_s, data))
+
+    def _forget(self, message: Message) -> None:
+        told, before = self._last_tokens, self.events[-1].tokens if self.events else 0
+        if message.at_s is not None and told is not None and told > before:
+            self.events.append(Event(at_s=message.at_s, tokens=told))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +176,14 @@ class _Chat(_Foreign):
 Add = Callable[[Answer, Message], Answer]
 
 
-def read(messages: Sequence[Message], add: Add) -> tuple[Answer, RequestError | None]:
-    """The answer, or as much of it as could be read and why it could not be read further."""
-    answer = Answer()
+def read(
+    messages: Sequence[Message], add: Add, events: Sequence[Event] = ()
+) -> tuple[Answer, RequestError | None]:
+    """The answer, or as much of it as could be read and why it could not be read further.
+
+    `events` came before the messages.
+    """
+    answer = Answer(events=tuple(events))
     for message in messages:
         try:
             answer = add(answer, message)
@@ -180,6 +214,27 @@ def add_generated(answer: Answer, message: Message) -> Answer:
         finish_reason=None if reason is None else reason.type,
         **_counts(meta),
     )
+
+
+_IDS: Final = '"output_ids":'
+_COUNT: Final = '"completion_tokens":'
+_LIST: Final = re.compile(r"\s*\[\s*")
+_NUMBER: Final = re.compile(r"\s*([0-9]+)")
+
+
+def whole_answer_tokens(data: str) -> int | None:
+    """Completion tokens of a native message that holds the ids of all of them; None for others.
+
+    Found without parsing: inside a JSON text the quotes of these keys would be escaped.
+    """
+    ids_at, count_at = data.find(_IDS), data.rfind(_COUNT)
+    opened = _LIST.match(data, ids_at + len(_IDS)) if ids_at >= 0 else None
+    count = _NUMBER.match(data, count_at + len(_COUNT)) if count_at >= 0 else None
+    if opened is None or count is None:
+        return None
+    start, end = opened.end(), data.find("]", opened.end())
+    ids = data.count(",", start, end) + 1 if end > start else 0
+    return ids if ids == int(count[1]) else None
 
 
 def _is_cumulative(answer: Answer, part: _Generated) -> bool:

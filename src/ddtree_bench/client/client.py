@@ -19,7 +19,7 @@ from ddtree_bench.client.answers import (
     DONE,
     Add,
     Answer,
-    Message,
+    Inbox,
     add_chat,
     add_generated,
     error_message,
@@ -79,7 +79,7 @@ class _Arrivals:
     """What has arrived so far of one body."""
 
     sent_s: float
-    messages: list[Message] = field(default_factory=list)
+    inbox: Inbox = field(default_factory=Inbox)
     done: bool = False
 
     def now_s(self) -> float:
@@ -89,7 +89,7 @@ class _Arrivals:
         if data == DONE:
             self.done = True
         else:
-            self.messages.append(Message(at_s, data))
+            self.inbox.put(at_s, data)
 
 
 class Client:
@@ -147,9 +147,16 @@ class Client:
         return self._exchange("/generate", body, add_generated, stream)
 
     def chat(
-        self, messages: Sequence[ChatMessage], sampling: Sampling, *, stream: bool = True
+        self,
+        messages: Sequence[ChatMessage],
+        sampling: Sampling,
+        *,
+        stream: bool = True,
+        template: Mapping[str, object] | None = None,
     ) -> Exchange:
         """Answer a conversation through the OpenAI route, the server renders the prompt.
+
+        `template`: options of the model's chat template, such as `enable_thinking`.
 
         Without a stream, SGLang's `return_meta_info` is asked for; a server that refuses it is
         asked once more without, and never with it again.
@@ -160,6 +167,8 @@ class Client:
             "stream": stream,
             **_chat_sampling(sampling),
         }
+        if template:
+            body["chat_template_kwargs"] = dict(template)
         path = "/v1/chat/completions"
         if stream:
             body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
@@ -227,7 +236,7 @@ class Client:
         fault = self._receive(path, payload, arrivals, stream)
         end_s = arrivals.now_s()
         # Parsing waits until the last byte is here: done in between, it would delay later events.
-        answer, wrong = read(arrivals.messages, add)
+        answer, wrong = read(arrivals.inbox.messages, add, arrivals.inbox.events)
         # What the server says in its answer explains a broken end better than the broken end.
         told = wrong is not None and wrong.status is Status.STREAM_ERROR
         error = wrong if fault is None or told else fault
@@ -332,12 +341,30 @@ def _refuses(exchange: Exchange, key: str) -> bool:
 
 def _native_sampling(sampling: Sampling) -> dict[str, Any]:
     seed = {} if sampling.seed is None else {"sampling_seed": sampling.seed}
-    return {"max_new_tokens": sampling.max_new_tokens, **_common_sampling(sampling), **seed}
+    schema = sampling.json_schema
+    grammar = {} if schema is None else {"json_schema": json.dumps(schema)}
+    return {
+        "max_new_tokens": sampling.max_new_tokens,
+        **_common_sampling(sampling),
+        **seed,
+        **grammar,
+    }
 
 
 def _chat_sampling(sampling: Sampling) -> dict[str, Any]:
     seed = {} if sampling.seed is None else {"seed": sampling.seed}
-    return {"max_tokens": sampling.max_new_tokens, **_common_sampling(sampling), **seed}
+    schema = sampling.json_schema
+    grammar = {} if schema is None else {"response_format": _response_format(schema)}
+    return {
+        "max_tokens": sampling.max_new_tokens,
+        **_common_sampling(sampling),
+        **seed,
+        **grammar,
+    }
+
+
+def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": dict(schema)}}
 
 
 def _common_sampling(sampling: Sampling) -> dict[str, Any]:

@@ -6,11 +6,9 @@ reconnection times serve a client that reconnects, and this one never does.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
-_LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
@@ -59,7 +57,9 @@ class SseParser:
         if self._after_cr:  # a CRLF cut in the middle ends one line, not two
             chunk = chunk.removeprefix(b"\n")
         self._after_cr = chunk.endswith(b"\r")
-        *lines, self._rest = _LINE_END.split(self._rest + chunk)
+        data = self._rest + chunk
+        lines = data.splitlines()  # bytes, unlike str, end lines at these three only
+        self._rest = b"" if data.endswith((b"\n", b"\r")) or not lines else lines.pop()
         return [self._decoded(line) for line in lines]
 
     def _decoded(self, line: bytes) -> str:

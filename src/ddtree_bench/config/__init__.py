@@ -2,7 +2,7 @@
 
 from ddtree_bench.config.load import load_config
 from ddtree_bench.config.model import Config
-from ddtree_bench.config.protocol import Analysis, Protocol, Warmup
+from ddtree_bench.config.protocol import Analysis, Limits, Protocol, Warmup
 from ddtree_bench.config.server import Server
 from ddtree_bench.config.workload import CLASSES, Workload
 
@@ -10,6 +10,7 @@ __all__ = [
     "CLASSES",
     "Analysis",
     "Config",
+    "Limits",
     "Protocol",
     "Server",
     "Warmup",

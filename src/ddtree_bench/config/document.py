@@ -49,10 +49,15 @@ def page_text() -> str:
     """`config/README.md`: every key in a table, one table a section."""
     schema = Config.model_json_schema(by_alias=True)
     sections = [("Top level", schema)]
-    names = {"Server": "`servers.NAME`", "Workload": "`workloads.NAME`"}
-    for name in ("Server", "Workload", "Protocol", "Warmup", "Analysis"):
-        title = names.get(name, f"`{name.lower()}`" if name != "Warmup" else "`protocol.warmup`")
-        sections.append((title, schema["$defs"][name]))
+    titles = {
+        "Server": "servers.NAME",
+        "Workload": "workloads.NAME",
+        "Protocol": "protocol",
+        "Warmup": "protocol.warmup",
+        "Analysis": "analysis",
+        "Limits": "analysis.limits",
+    }
+    sections += [(f"`{title}`", schema["$defs"][name]) for name, title in titles.items()]
     return HEAD + "".join(_section(title, section) for title, section in sections)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,8 +23,43 @@ class Config(Section):
     title: str = Field("Speculative decoding compared", description="Title of the report.")
     servers: dict[Name, Server] = Field(min_length=1, description="The servers to compare.")
     workloads: dict[Name, Workload] = Field(min_length=1, description="What they are asked.")
+    sample: Annotated[int, Field(ge=1, strict=True)] | Literal["full"] | None = Field(
+        None,
+        description="Replaces the `sample` of every workload but those of class `original`: "
+        "so many prompts, or `full` for all. For the command line: `--config sample=full`.",
+    )
     protocol: Protocol = Field(Protocol(), description="How they are measured.")
     analysis: Analysis = Field(Analysis(), description="How the numbers are judged.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sample_replaces(cls, data: Any) -> Any:  # noqa: ANN401 - not validated yet
+        """Write `sample` into the workloads; one that is none is a fault of its own key."""
+        if not isinstance(data, dict) or not isinstance(data.get("workloads"), dict):
+            return data
+        sample = data.get("sample")
+        if sample != "full" and not (type(sample) is int and sample >= 1):
+            return data
+        chosen = {"sample": "all" if sample == "full" else sample}
+        workloads = {
+            name: {**workload, **chosen}
+            if isinstance(workload, dict) and workload.get("class") != "original"
+            else workload
+            for name, workload in data["workloads"].items()
+        }
+        return {**data, "workloads": workloads}
+
+    @model_validator(mode="after")
+    def _constraining_is_possible(self) -> Self:
+        unable = [name for name, server in self.servers.items() if server.engine == "reference"]
+        for name, workload in self.workloads.items():
+            if workload.constrained and unable:
+                raise fault_at(
+                    ("workloads", name, "constrained"),
+                    f"server `{unable[0]}` (engine reference) cannot constrain its decoding; "
+                    "leave one of the two out",
+                )
+        return self
 
     @model_validator(mode="after")
     def _references_exist(self) -> Self:

@@ -45,6 +45,26 @@ class Protocol(Section):
     warmup: Warmup = Field(Warmup(), description="Requests before the measurement.")
 
 
+class Limits(Section):
+    """What a user puts up with; an unset limit is none."""
+
+    ttft_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest time to the first token, seconds."
+    )
+    tpot_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest time per token after it, seconds."
+    )
+    end_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest time to the end of the answer, seconds."
+    )
+
+    @property
+    def stated(self) -> dict[str, float]:
+        """The limits that are set, by the name of what they limit."""
+        limits: dict[str, float] = self.model_dump(exclude_none=True)
+        return limits
+
+
 class Analysis(Section):
     """How numbers become verdicts; a change here measures nothing again."""
 
@@ -54,4 +74,12 @@ class Analysis(Section):
     )
     margin: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.02, description="Smallest relative difference worth acting on."
+    )
+    near_tie_nats: Annotated[float, Field(gt=0)] = Field(
+        0.1,
+        description="Largest regret of a first difference that rounding may cause, nats; "
+        "about what bf16 resolves in a logit of 20.",
+    )
+    limits: Limits = Field(
+        Limits(), description="Limits of goodput: requests that keep them all count."
     )

@@ -51,11 +51,17 @@ class Server(Section):
     expects: dict[str, str | int | float | bool | None] = Field(
         {},
         description="Facts of `/server_info` that must hold, besides those that follow from the "
-        "keys above; a server that answers otherwise is not measured.",
+        "keys above; dots reach into nested ones (`cuda_graph_config.decode.max_bs`). A server "
+        "that answers otherwise is not measured.",
     )
     base_url: str | None = Field(None, description="attach: where the server listens.")
     api_key_env: str | None = Field(
         None, description="attach: environment variable that holds the API key."
+    )
+    may_flush: bool = Field(
+        False,
+        description="attach: its prefix cache may be flushed. Otherwise cells are measured with "
+        "whatever it holds, say so, and are not checked for being cold.",
     )
     tokenizer: str | None = Field(
         None, description="Folder with tokenizer and chat template; default: `model`."
@@ -104,6 +110,11 @@ class Server(Section):
         for key in ("base_url", "api_key_env"):
             if not attached and getattr(self, key) is not None:
                 raise ValueError(f"`{key}` needs `engine: attach`, not {self.engine}")
+        if self.may_flush and not attached:
+            raise ValueError("`may_flush` needs `engine: attach`; what we start is always flushed")
+        simulated = [key for key in self.env if "SIMULATE" in key.upper()]
+        if simulated:
+            raise ValueError(f"`env.{simulated[0]}` invents results, it is no configuration")
         if self.engine == "reference" and self.algorithm not in ("AR", "DFLASH", "DDTREE"):
             raise ValueError("`engine: reference` knows the algorithms AR, DFLASH and DDTREE")
         return self

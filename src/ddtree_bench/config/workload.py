@@ -11,6 +11,9 @@ from ddtree_bench.config.base import Section
 CLASSES = ("short", "longform", "multiturn", "structured", "agentic")
 """The five workload classes; each weighs the same in the pooled figures."""
 
+PromptFormat = Literal[
+    "prompts", "speed-bench", "spec-bench", "sharegpt", "openai-chat", "mooncake"
+]
 WorkloadClass = Literal["short", "longform", "multiturn", "structured", "agentic", "original"]
 
 
@@ -23,6 +26,12 @@ class Workload(Section):
         "notes, measured by the notes' own formula and left out of pooled figures).",
     )
     prompts: str = Field(description="File of prompts, JSON Lines.")
+    prompt_format: PromptFormat = Field(
+        "prompts",
+        alias="format",
+        description="How the file is written: `prompts`, as this project's own, or as another "
+        "benchmark's or log's file that you have (docs/workloads.md).",
+    )
     sample: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         "all", description="Prompts drawn from the file, the same for every server."
     )
@@ -46,6 +55,27 @@ class Workload(Section):
     )
     rounds: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
         None, description="Rounds that measure this workload; default: all."
+    )
+    history: Literal["own", "recorded"] = Field(
+        "own",
+        description="What a conversation goes on with: the server's `own` replies, or those that "
+        "`python -m ddtree_bench.workloads.history` has put into the prompt file (`recorded`), "
+        "which gives every server the same prompts.",
+    )
+    thinking: bool | None = Field(
+        None,
+        description="Sent as `enable_thinking` to the chat template of models that think; "
+        "default: as the template does by itself.",
+    )
+    constrained: bool = Field(
+        False,
+        description="Send a prompt's JSON schema for constrained decoding (not for `reference`).",
+    )
+    run_code: bool | Literal["unisolated"] = Field(
+        False,
+        description="Run answers that come with tests, in a process without network, files to "
+        "write or much time; `unisolated`: also where the network cannot be taken away. "
+        "false: they are only parsed.",
     )
     max_steps: Annotated[int, Field(ge=1)] = Field(
         4, description="Tool loops: most requests in one loop."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from ddtree_bench.charts.data import read_tables
 from ddtree_bench.charts.draw import FIGURES
@@ -14,6 +16,8 @@ from ddtree_bench.latex import compile_pdf
 from ddtree_bench.report.content import content, newest_measurement
 from ddtree_bench.tex import environment
 
+POWER = Path(__file__).resolve().parents[3] / "benchmarks" / "power.json"
+"""What `benchmarks/power.py` found out about the verdicts."""
 TEMPLATES = Path(__file__).resolve().parents[3] / "report" / "template"
 
 
@@ -29,7 +33,7 @@ def build_report(
         MachineError: this machine has no TeX.
     """
     tables = read_tables(tables_folder)
-    made = content(tables, config, _hashes(tables_folder))
+    made = content(tables, config, _hashes(tables_folder), _power())
     out_tex.parent.mkdir(parents=True, exist_ok=True)
     out_tex.write_text(
         environment(TEMPLATES).get_template("report.tex.j2").render(made), encoding="utf-8"
@@ -38,6 +42,13 @@ def build_report(
     pdf = compile_pdf(out_tex, epoch=newest_measurement(tables))
     out_pdf.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(pdf, out_pdf)
+
+
+def _power() -> dict[str, Any] | None:
+    figures: dict[str, Any] | None = None
+    if POWER.exists():
+        figures = json.loads(POWER.read_text(encoding="utf-8"))
+    return figures
 
 
 def _hashes(tables_folder: Path) -> dict[str, str]:

@@ -7,12 +7,17 @@ from typing import Any
 
 from ddtree_bench.charts.data import Tables
 from ddtree_bench.config import CLASSES, Config
-from ddtree_bench.report import results, setup, summary
+from ddtree_bench.report import conditions, judgement, quality, results, setup, summary
 from ddtree_bench.report.view import View
 
 
-def content(tables: Tables, config: Config, table_hashes: Mapping[str, str]) -> dict[str, Any]:
-    """The template's names and their values."""
+def content(
+    tables: Tables,
+    config: Config,
+    table_hashes: Mapping[str, str],
+    power: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The template's names and their values; `power`: figures of the simulated verdicts."""
     view = View(tables, config)
     return {
         "run": config.run,
@@ -24,8 +29,11 @@ def content(tables: Tables, config: Config, table_hashes: Mapping[str, str]) -> 
         "baseline": view.baseline,
         "concurrencies": view.concurrencies,
         "simulated": summary.simulated(tables["environment"]),
+        "power": judgement.power(power),
         **_first_page(view),
         **_results(view),
+        **_judgements(view),
+        **_conditions(view),
         **_appendix(view, table_hashes),
     }
 
@@ -46,6 +54,32 @@ def _first_page(view: View) -> dict[str, Any]:
     }
 
 
+def _judgements(view: View) -> dict[str, Any]:
+    return {
+        "bottom_line": judgement.bottom_line(view),
+        "causes": judgement.causes(view),
+        "profile": judgement.profile(view),
+        "trees": judgement.trees(view),
+        "answers": judgement.answers(view),
+        "choice": judgement.choice(view),
+        "no_choice": judgement.no_choice(view),
+        "latency": judgement.latency(view),
+        "goodput": judgement.goodput(view),
+        "crossovers": judgement.crossovers(view),
+    }
+
+
+def _conditions(view: View) -> dict[str, Any]:
+    return {
+        "differences": conditions.differences(view),
+        "startup": conditions.startup(view),
+        "flags": conditions.flags(view),
+        "findings": conditions.findings(view),
+        "gpus": conditions.gpus(view),
+        "host": conditions.host(view),
+    }
+
+
 def _results(view: View) -> dict[str, Any]:
     return {
         "by_class": results.classes(view),
@@ -58,6 +92,7 @@ def _results(view: View) -> dict[str, Any]:
         "cost": results.cost(view),
         "predictions": results.predictions(view),
         "lossless": results.lossless(view),
+        "quality": quality.quality(view),
         "load": results.load(view),
         "original": results.original(view),
         "published": results.published(view),

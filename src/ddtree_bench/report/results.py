@@ -429,7 +429,8 @@ def fastest(view: View) -> Tex:
     return escape(
         f"Speed by class: highest estimate of {len(winners)} classes: {said}. Bars: "
         f"{view.confidence} intervals over prompts and launches; they tell a server's level, not "
-        "the difference of two, which is paired. A cross on the axis: not measured."
+        "the difference of two, which is paired. An arrow: the "
+        "interval goes on. A cross on the axis: not measured."
     )
 
 

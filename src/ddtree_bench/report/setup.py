@@ -195,6 +195,8 @@ def _fact(facts: pd.DataFrame, name: str) -> str:
     value = str(found.iloc[0])
     if name == "started_unix_s":
         return datetime.fromtimestamp(float(value), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if name == "ready_after_s":
+        return f"{float(value):.1f}"
     return value
 
 

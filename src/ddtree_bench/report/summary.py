@@ -97,16 +97,18 @@ def headline(view: View) -> list[str]:
     measured = [(name, row) for name, row in pooled if row is not None]
     if not measured:
         return ["No cell ended well, so this report holds no speed and no verdict."]
-    most = max(float(row["n_classes"]) for _, row in measured)
-    whole = [(name, row) for name, row in measured if row["n_classes"] == most]
+    ranked = [(name, row) for name, row in measured if not view.faulty(name)] or measured
+    most = max(float(row["n_classes"]) for _, row in ranked)
+    whole = [(name, row) for name, row in ranked if row["n_classes"] == most]
     best, row = max(whole, key=lambda pair: float(pair[1]["tok_per_s"]))
     show = column("overall", "tok_per_s").show
     pairs = view.comparisons(EQUAL_WIDTH)
     of_best = view.comparisons(BASELINE)
     judged = pd.concat([of_best[of_best["candidate"] == best], pairs])
+    ends = [show(row[name]) for name in ("tok_per_s_low", "tok_per_s_high")]
+    within = "(no interval)" if NOT_MEASURED in ends else f"[{ends[0]}, {ends[1]}]"
     return [
-        f"Highest pooled speed: {view.title(best)}, {show(row['tok_per_s'])} tok/s "
-        f"[{show(row['tok_per_s_low'])}, {show(row['tok_per_s_high'])}].",
+        f"Highest pooled speed: {view.title(best)}, {show(row['tok_per_s'])} tok/s {within}.",
         *(_sentence(view, pair) for _, pair in judged[judged["speedup"].notna()].iterrows()),
     ]
 

@@ -74,6 +74,11 @@ class View:
                 return str(sentences.iloc[0])
         return "not measured"
 
+    def faulty(self, server: str) -> bool:
+        """Whether its answers are faulty: it keeps its numbers, not its rank."""
+        frame = self.tables["lossless"]
+        return bool((frame[frame["server"] == server]["verdict"] == "faulty").any())
+
     def failures(self, level: str) -> pd.DataFrame:
         """Failures of one level: launch, cell or request."""
         frame = self.tables["failures"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from ddtree_bench.errors import ServerError
 from ddtree_bench.server.last_words import last_error, says_out_of_memory
 from ddtree_bench.server.process import exit_sentence
@@ -11,16 +13,30 @@ from ddtree_bench.status import Status
 SETTLE_S = 5.0
 
 
-def death_status(otherwise: Status, log_tail: str) -> Status:
-    """`OUT_OF_MEMORY` if the log says so, else the status of the phase in which the server died."""
-    return Status.OUT_OF_MEMORY if says_out_of_memory(log_tail) else otherwise
+def how_it_died(server: Running, exit_code: int, otherwise: Status) -> tuple[Status, str]:
+    """Status and sentence of a server that ended by itself.
+
+    The exception that its log tells of, with phase and place, says most; without one the last
+    telling line does.
+
+    Args:
+        server: which ended.
+        exit_code: negative for a signal.
+        otherwise: status of the phase in which it ended, unless it ran out of memory.
+    """
+    failure = server.failure()
+    if failure is not None and exit_code == -signal.SIGKILL and not failure.fatal:
+        failure = None  # an exception that it had survived; who killed it is not in its log
+    log_tail = server.log_tail()
+    memory = failure is not None and failure.status is Status.OUT_OF_MEMORY
+    status = Status.OUT_OF_MEMORY if memory or says_out_of_memory(log_tail) else otherwise
+    said = _last_line(log_tail) if failure is None else str(failure)
+    return status, f"{exit_sentence(exit_code)}; {said}"
 
 
-def death_sentence(exit_code: int, log_tail: str) -> str:
-    """Exit code and the telling line of the log, on one line."""
+def _last_line(log_tail: str) -> str:
     line = last_error(log_tail)
-    said = "its log is empty" if line is None else f"last error: {line}"
-    return f"{exit_sentence(exit_code)}; {said}"
+    return "its log is empty" if line is None else f"last error: {line}"
 
 
 def exit_code_after(server: Running, status: Status) -> int | None:
@@ -34,12 +50,10 @@ def exit_code_after(server: Running, status: Status) -> int | None:
 
 def death_of(server: Running, exit_code: int, otherwise: Status) -> ServerError:
     """The error to raise for a server that ended by itself."""
-    log_tail = server.log_tail()
-    status = death_status(otherwise, log_tail)
+    status, what = how_it_died(server, exit_code, otherwise)
     remedy = (
         "lower the budget, the batch or the memory share of this server"
         if status is Status.OUT_OF_MEMORY
         else "read the whole log"
     )
-    what = death_sentence(exit_code, log_tail)
-    return ServerError(status, what, log_tail=log_tail, remedy=remedy)
+    return ServerError(status, what, log_tail=server.log_tail(), remedy=remedy)

@@ -15,6 +15,18 @@ from ddtree_bench.server.process import Command
 HOST = "127.0.0.1"
 _MODULES = {"reference": "ddtree.server", "sglang": "sglang.launch_server"}
 
+KEY_FLAGS = {
+    "model": "--model-path",
+    "algorithm": "--speculative-algorithm",
+    "drafter": "--speculative-draft-model-path",
+    "block_size": "--speculative-dflash-block-size",
+    "budget": "--speculative-ddtree-budget",
+    "topk_cap": "--speculative-ddtree-topk-cap",
+}
+"""Keys of a server and the flags that they become."""
+CHOSEN_FLAGS = ("--host", "--port", "--served-model-name")
+"""Flags that the session chooses."""
+
 _INHERITED = frozenset(
     {
         "PATH",
@@ -46,20 +58,17 @@ def command(name: str, server: Server, port: int, surroundings: Mapping[str, str
     """The command that starts a server on a port; raises ValueError for `engine: attach`."""
     if server.engine not in _MODULES:
         raise ValueError(f"engine {server.engine} is not started by us")
-    flags = {
-        "--model-path": server.model,
-        "--speculative-algorithm": None if server.algorithm == "AR" else server.algorithm,
-        "--speculative-draft-model-path": server.drafter,
-        "--speculative-dflash-block-size": server.block_size,
-        "--speculative-ddtree-budget": server.budget,
-        "--speculative-ddtree-topk-cap": server.topk_cap,
-        "--host": HOST,
-        "--port": port,
-        "--served-model-name": name,
-    }
-    given = (part for key, value in flags.items() if value is not None for part in (key, value))
-    argv = (server.python, "-m", _MODULES[server.engine], *map(str, given), *server.args)
+    chosen = zip(CHOSEN_FLAGS, (HOST, str(port), name), strict=True)
+    given = (part for pair in (*key_values(server).values(), *chosen) for part in pair)
+    argv = (server.python, "-m", _MODULES[server.engine], *given, *server.args)
     return Command(argv, _environment(server, surroundings))
+
+
+def key_values(server: Server) -> dict[str, tuple[str, str]]:
+    """Flag and value of each key that is set; plain decoding has no algorithm flag."""
+    values = {key: getattr(server, key) for key in KEY_FLAGS}
+    values["algorithm"] = None if server.algorithm == "AR" else server.algorithm
+    return {key: (KEY_FLAGS[key], str(value)) for key, value in values.items() if value is not None}
 
 
 def recorded_environment(env: Mapping[str, str]) -> dict[str, str]:

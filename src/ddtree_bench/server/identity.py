@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from ddtree_bench.config import Server
 from ddtree_bench.errors import ServerError
@@ -51,9 +52,23 @@ _KEPT = frozenset(
         "disable_overlap_schedule",
         "disable_radix_cache",
         "disable_cuda_graph",
+        "disable_decode_cuda_graph",
+        "disable_prefill_cuda_graph",
+        "decode_attention_backend",
+        "prefill_attention_backend",
+        "cuda_graph_bs",
+        "cuda_graph_max_bs",
+        "cuda_graph_bs_decode",
+        "cuda_graph_max_bs_decode",
+        "cuda_graph_config.decode.backend",
+        "cuda_graph_config.decode.bs",
+        "cuda_graph_config.prefill.backend",
+        "schedule_policy",
     }
 )
 _KEPT_PREFIX = "speculative_"
+_SIMULATED = re.compile("simulat", re.IGNORECASE)
+_OFF = (None, False, 0, "", -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +118,45 @@ def differences(
         far: the server may run on another machine: of paths the last part is compared.
     """
     return tuple(
-        Difference(fact, value, server_info.get(fact))
+        Difference(fact, value, found)
         for fact, value in expected.items()
-        if not _holds(fact, value, server_info.get(fact), far)
+        if not _holds(fact, value, found := fact_of(server_info, fact), far)
     )
+
+
+def simulated(server_info: Mapping[str, Any]) -> Iterator[Difference]:
+    """Facts by which a server says that it invents results, such as an acceptance length."""
+    for fact, value in server_info.items():
+        if _SIMULATED.search(fact) and value not in _OFF:
+            yield Difference(fact, None, value)
+
+
+def fact_of(server_info: Mapping[str, Any], name: str) -> object:
+    """The fact of this name, dots reaching into nested ones; None if there is none.
+
+    >>> fact_of({"states": [{"bs": 4}]}, "states.0.bs")
+    4
+    """
+    if name in server_info:
+        return server_info[name]
+    found: Any = server_info
+    for part in name.split("."):
+        if isinstance(found, Mapping):
+            found = found.get(part)
+        elif isinstance(found, Sequence) and not isinstance(found, str) and part.isdigit():
+            found = found[int(part)] if int(part) < len(found) else None
+        else:
+            return None
+    return cast("object", found)
 
 
 def check_identity(name: str, server: Server, server_info: Mapping[str, Any]) -> None:
     """Raise ServerError(WRONG_SERVER), naming every fact that differs."""
-    wrong = differences(expected_facts(name, server), server_info, far=server.engine == "attach")
+    far = server.engine == "attach"
+    wrong = (
+        *differences(expected_facts(name, server), server_info, far=far),
+        *simulated(server_info),
+    )
     if wrong:
         raise ServerError(
             Status.WRONG_SERVER,
@@ -121,13 +166,34 @@ def check_identity(name: str, server: Server, server_info: Mapping[str, Any]) ->
         )
 
 
+def check_verify_width(name: str, server: Server, told: object, captured: int | None) -> None:
+    """Raise ServerError(WRONG_SERVER) if the captured graph verifies another number of tokens.
+
+    Args:
+        name: key of the server.
+        server: its configuration; where that leaves the width open, `told` stands for it.
+        told: `speculative_num_draft_tokens` of `/server_info`.
+        captured: tokens a request in the target's verify graph, from the log; None without graph.
+    """
+    expected = told if server.verify_width is None else server.verify_width
+    if captured is None or expected is None or expected == captured:
+        return
+    raise ServerError(
+        Status.WRONG_SERVER,
+        f"num_tokens_per_req of the captured graph: expected {expected!r}, found {captured!r}",
+        where=f"log of server {name}",
+        remedy="see whether a flag, a plug-in or the drafter's own configuration overrides it",
+    )
+
+
 def kept_facts(server: Server, server_info: Mapping[str, Any]) -> dict[str, Any]:
     """The facts worth recording with a launch: settings that change speed, and those expected."""
-    return {
-        key: value
-        for key, value in server_info.items()
-        if key in _KEPT or key in server.expects or key.startswith(_KEPT_PREFIX)
-    }
+    names = {name for name in server_info if name.startswith(_KEPT_PREFIX)}
+    names |= {name for name in _KEPT if "." not in name and name in server_info}
+    names |= server.expects.keys() & server_info.keys()
+    nested = {name for name in {*_KEPT, *server.expects} if "." in name}
+    names |= {name for name in nested if fact_of(server_info, name) is not None}
+    return {name: fact_of(server_info, name) for name in sorted(names)}
 
 
 def _holds(fact: str, expected: Fact, found: object, far: bool) -> bool:

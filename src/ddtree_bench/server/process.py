@@ -19,6 +19,8 @@ from typing import Self
 from ddtree_bench.errors import MachineError
 from ddtree_bench.server.deadline import Deadline
 from ddtree_bench.server.last_words import tail
+from ddtree_bench.server.log import Failure
+from ddtree_bench.server.log_file import failure_in
 
 MARKER = "DDTREE_BENCH_PROCESS"
 """Environment variable by which children are found that left the server's process group."""
@@ -112,6 +114,10 @@ class ServerProcess:
     def log_tail(self) -> str:
         """The last lines that the server printed."""
         return tail(self.log_path)
+
+    def failure(self) -> Failure | None:
+        """The exception or death that the log tells of; None if there is none in it."""
+        return failure_in(self.log_path)
 
     def stop(self) -> None:
         """Stop the group and every marked process, and wait until the port is free; idempotent.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ddtree_bench.server.log import Failure
+
 
 class Running(Protocol):
     """A server that can end and leaves a log; `ServerProcess` and `Attached` are such."""
@@ -16,6 +18,9 @@ class Running(Protocol):
 
     def log_tail(self) -> str:
         """The last lines that the server printed; empty where we do not have them."""
+
+    def failure(self) -> Failure | None:
+        """The exception or death that its log tells of; None if there is none in it."""
 
 
 class Attached:
@@ -30,3 +35,6 @@ class Attached:
     def log_tail(self) -> str:
         """Nothing: its log is not ours."""
         return ""
+
+    def failure(self) -> None:
+        """Nothing: its log is not ours."""

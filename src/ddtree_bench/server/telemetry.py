@@ -36,6 +36,8 @@ THROTTLE_REASONS: Final = {
     0x400: "reliability",
 }
 """Bits of NVML's clock event reasons; idle (0x1) and application clocks (0x2) slow nothing down."""
+USUAL_AT_FULL_LOAD: Final = frozenset({"power cap"})
+"""Recorded, but no fault of a measurement: a busy GPU is meant to run at its power limit."""
 
 Pids = Callable[[], Collection[int]]
 """Process ids that belong to the measurement at the time of the call."""
@@ -90,7 +92,7 @@ class GpuSummary:
     throttle_reasons: tuple[str, ...] | None
     """Every reason that was seen, other than idle and application clocks."""
     throttled_share: float | None
-    """Share of the samples with such a reason."""
+    """Share of the samples with such a reason other than those usual at full load."""
     foreign_share: float | None
     """Share of the samples in which a process of others was on the GPU."""
     foreign_memory_bytes: Span | None
@@ -154,7 +156,8 @@ def _summarise_gpu(
 ) -> GpuSummary:
     inside = _inside(samples, start_unix_s, end_unix_s)
     reasons = [sample.reasons for sample in inside if sample.reasons is not None]
-    throttled = [named for named in map(throttle_reasons, reasons) if named]
+    named = [throttle_reasons(bits) for bits in reasons]
+    slowed = [names for names in named if not USUAL_AT_FULL_LOAD.issuperset(names)]
     foreign = [s.foreign_processes for s in inside if s.foreign_processes is not None]
     return GpuSummary(
         gpu=gpu,
@@ -166,8 +169,8 @@ def _summarise_gpu(
         memory_used_bytes=span(s.memory_used_bytes for s in inside),
         utilisation=span(s.utilisation for s in inside),
         energy_j=energy_j(samples, start_unix_s, end_unix_s),
-        throttle_reasons=tuple(dict.fromkeys(sum(throttled, ()))) if reasons else None,
-        throttled_share=_share(len(throttled), len(reasons)),
+        throttle_reasons=tuple(dict.fromkeys(sum(named, ()))) if reasons else None,
+        throttled_share=_share(len(slowed), len(reasons)),
         foreign_share=_share(sum(count > 0 for count in foreign), len(foreign)),
         foreign_memory_bytes=span(s.foreign_memory_bytes for s in inside),
         foreign_utilisation=span(s.foreign_utilisation for s in inside),

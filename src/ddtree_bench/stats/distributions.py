@@ -19,3 +19,14 @@ def t_p_value(t: float, df: float) -> float:
 def even_split_p_value(wins: int, trials: int) -> float:
     """Two-sided p-value of `wins` of `trials` under an even chance; 1 without trials."""
     return float(stats.binomtest(wins, trials).pvalue) if trials > 0 else 1.0
+
+
+def normal_half_width(level: float) -> float:
+    """Standard deviations on each side of a two-sided interval at `level`."""
+    return float(stats.norm.ppf((1 + level) / 2))
+
+
+def binomial_bounds(trials: int, chance: float, level: float) -> tuple[int, int]:
+    """Counts between which a binomial one lies with at least `level`, equal tails."""
+    tail = (1 - level) / 2
+    return int(stats.binom.ppf(tail, trials, chance)), int(stats.binom.isf(tail, trials, chance))

@@ -5,6 +5,9 @@ interval above 1, p < α, otherwise                   → faster, margin not sho
 (the same below 1                                    → slower …)
 90 % interval within the margin on both sides of 1   → equivalent
 anything else, or no interval                        → undecided
+
+Whatever the interval says, a candidate whose answers are faulty is `faulty`: it keeps its numbers,
+not its rank.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ class Verdict(StrEnum):
     SLOWER_BELOW_MARGIN = "slower_below_margin", "slower, but not shown to exceed the margin"
     SLOWER = "slower", "slower by more than the margin"
     UNDECIDED = "undecided", "undecided"
+    FAULTY = "faulty", "its answers are faulty, so its speed counts for nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,22 @@ import pandas as pd
 
 from ddtree_bench.columns import TABLES
 from ddtree_bench.config import Config
+from ddtree_bench.findings import FindingCode
+from ddtree_bench.tables.choice import Choices
 from ddtree_bench.tables.comparisons import Comparisons
+from ddtree_bench.tables.conditions import ConditionTables
+from ddtree_bench.tables.crossover import crossover_frame
 from ddtree_bench.tables.drafts import DraftTables
-from ddtree_bench.tables.lossless import LosslessTable
+from ddtree_bench.tables.latency import goodput_frame, latency_frame
+from ddtree_bench.tables.lossless import FAULTY, LosslessTable
 from ddtree_bench.tables.panel import Panel
 from ddtree_bench.tables.pooled import PooledTables
+from ddtree_bench.tables.quality import QualityTable
 from ddtree_bench.tables.raw import RawTables, is_sound
 from ddtree_bench.tables.read import read_sessions
+from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import ordered
+from ddtree_bench.tables.tags import TagTable
 
 
 def build_tables(session_folders: Sequence[Path], config: Config) -> dict[str, pd.DataFrame]:
@@ -27,29 +35,73 @@ def build_tables(session_folders: Sequence[Path], config: Config) -> dict[str, p
     Raises:
         BenchError: a file of a session is missing or not as written, or its server is unknown.
     """
-    frames = _collected(session_folders, config)
+    frames, throttled = _collected(session_folders, config)
     units = frames["units"]
     names = units["workload"] + "/" + units["prompt_id"] + "/" + units["prompt_sha256"]
-    speeds = Panel(units.assign(unit=names), "s_per_token")
+    units = units.assign(unit=names)
+    _add_levels(frames, units, config)
+    _add_judgements(frames, units, config, throttled)
+    servers = list(config.servers)
+    return {name: ordered(frames[name], table, servers) for name, table in TABLES.items()}
+
+
+def _add_levels(frames: dict[str, pd.DataFrame], units: pd.DataFrame, config: Config) -> None:
+    """Add what each server did by itself."""
+    analysis = config.analysis
+    speeds = Panel(units, "s_per_token")
     pooled = PooledTables(config, frames["requests"], frames["cells"], speeds)
     frames["classes"] = pooled.classes()
     frames["overall"] = pooled.overall(frames["classes"])
     frames["cost"] = pooled.cost(frames["overall"])
     frames["original"] = pooled.original()
-    comparisons = Comparisons(config, frames["cells"], speeds)
+    frames["latency"] = latency_frame(pooled.requests, analysis.confidence)
+    frames["goodput"] = goodput_frame(
+        pooled.requests, pooled.sound_cells, analysis.limits, analysis.confidence
+    )
+
+
+def _add_judgements(
+    frames: dict[str, pd.DataFrame],
+    units: pd.DataFrame,
+    config: Config,
+    throttled: frozenset[tuple[str, int]],
+) -> None:
+    """Add what servers are against each other; launches that were throttled are left out."""
+    launches = pd.MultiIndex.from_frame(units[["server", "launch"]])
+    counted = units[~launches.isin(throttled)] if throttled else units
+    speeds, rounds = Panel(counted, "s_per_token"), Rounds(frames["cells"], throttled)
+    lossless = frames["lossless"]
+    faulty = lossless[lossless["verdict"] == FAULTY]
+    faults = dict(zip(faulty["server"], faulty["verdict_detail"], strict=True))
+    comparisons = Comparisons(config, frames["cells"], speeds, rounds, faults)
     frames["comparisons"] = comparisons.frame(frames["classes"], frames["overall"])
-    servers = list(config.servers)
-    return {name: ordered(frames[name], table, servers) for name, table in TABLES.items()}
+    frames["crossover"] = crossover_frame(frames["comparisons"])
+    frames["choice"] = Choices(config, counted, speeds, rounds).frame()
 
 
-def _collected(session_folders: Sequence[Path], config: Config) -> dict[str, pd.DataFrame]:
-    """The tables that are collected cell by cell, so that one cell at a time is in memory."""
+def _collected(
+    session_folders: Sequence[Path], config: Config
+) -> tuple[dict[str, pd.DataFrame], frozenset[tuple[str, int]]]:
+    """The tables that are collected cell by cell, one cell at a time in memory.
+
+    Also which launches were throttled: those with a cell during which a GPU slowed its clocks.
+    """
+    throttled = set()
     raw, drafts, lossless = RawTables(config), DraftTables(), LosslessTable(config)
+    quality, tags, conditions = QualityTable(config), TagTable(), ConditionTables(config)
     for session in read_sessions(session_folders, config):
         raw.add_launch(session.launch)
+        conditions.add_launch(session.launch)
+        if session.launch.server == config.analysis.baseline:
+            lossless.add_logprobs(session.logprobs())
         for measured in session.cells():
             raw.add_cell(measured, session.launch)
+            conditions.add_cell(measured)
+            if any(found.code is FindingCode.THROTTLED for found in measured.cell.findings):
+                throttled.add((measured.cell.cell.server, measured.cell.cell.launch))
             if is_sound(measured):
-                drafts.add_cell(measured)
-                lossless.add_cell(measured)
-    return {**raw.frames(), **drafts.frames(), "lossless": lossless.frame()}
+                for table in (drafts, lossless, quality, tags):
+                    table.add_cell(measured)
+    frames = {**raw.frames(), **drafts.frames(), **conditions.frames()}
+    frames |= {"lossless": lossless.frame(), "quality": quality.frame(), "tags": tags.frame()}
+    return frames, frozenset(throttled)

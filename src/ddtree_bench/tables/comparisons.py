@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,10 @@ from ddtree_bench.stats.verdict import (
     what_would_decide,
 )
 from ddtree_bench.tables.panel import Matched, Panel
+from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import Value, frame_of
+
+NOT_INTERLEAVED = "not interleaved: the two were not measured in the same rounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Finding:
     floor: float | None = None
     obstacle: str = ""
     """Why there is no effect."""
+    left_out: tuple[int, ...] = ()
+    """Rounds dropped on both sides because a launch of either was throttled."""
 
 
 def pairs_of(config: Config) -> Iterator[Pair]:
@@ -75,10 +80,27 @@ def pairs_of(config: Config) -> Iterator[Pair]:
 class Comparisons:
     """The comparisons of a run, from its cells and seconds per token."""
 
-    def __init__(self, config: Config, cells: pd.DataFrame, speeds: Panel) -> None:
-        """Take the table of cells (also failed ones) and the panel of seconds per token."""
+    def __init__(
+        self,
+        config: Config,
+        cells: pd.DataFrame,
+        speeds: Panel,
+        rounds: Rounds,
+        faults: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take what was measured.
+
+        Args:
+            config: of the run.
+            cells: the table of cells, also failed ones.
+            speeds: seconds per token, without the launches that were throttled.
+            rounds: of these cells.
+            faults: what is wrong with the answers of faulty servers.
+        """
         self._config = config
         self._speeds = speeds
+        self._rounds = rounds
+        self._faults = faults or {}
         keys = cells[["server", "workload_class", "concurrency"]].drop_duplicates()
         self._asked: set[tuple[str, str, int]] = {tuple(key) for key in keys.to_numpy()}
 
@@ -121,27 +143,39 @@ class Comparisons:
         obstacle = self._not_comparable(case, servers)
         if obstacle is not None:
             return Finding(case, obstacle=obstacle)
+        where = (servers, case.classes, case.concurrency)
+        rounds = self._rounds.interleaved(*where)
+        left_out = tuple(sorted(self._rounds.left_out(servers, rounds)))
         try:
-            matched = self._speeds.matched(servers, case.classes, case.concurrency)
+            matched = self._speeds.matched(*where, rounds or None)
         except NotEnoughData as error:
-            return Finding(case, obstacle=str(error))
+            return Finding(case, obstacle=str(error), left_out=left_out)
+        if not rounds:  # the ratio is shown, but a drift between the two would be in it
+            return Finding(case, matched, obstacle=NOT_INTERLEAVED)
+        return self._tested(Finding(case, matched, left_out=left_out), matched)
+
+    def _tested(self, finding: Finding, matched: Matched) -> Finding:
+        """The finding with its effect, or with what stands in the way of one."""
+        case = finding.case
         try:
             noise = self._speeds.noise(case.classes, case.concurrency)
         except NotEnoughData:
-            return Finding(case, matched, obstacle="one launch: noise between launches unknown")
+            return replace(finding, obstacle="one launch: noise between launches unknown")
         floor = self._speeds.floor(case.classes, case.concurrency)
         candidate, reference = matched.blocks
         try:
             effect = speedup(reference, candidate, noise)
         except NotEnoughData as error:
-            return Finding(case, matched, floor=floor, obstacle=str(error))
-        return Finding(case, matched, effect, floor)
+            return replace(finding, floor=floor, obstacle=str(error))
+        return replace(finding, effect=effect, floor=floor)
 
     def _not_comparable(self, case: Case, servers: Sequence[str]) -> str | None:
         """What stands in the way of any comparison: a side unmeasured, or no round in common."""
         named = CLASSES if case.workload_class == POOLED else case.classes
         for server in servers:
             if not any(self._speeds.launches(server, name, case.concurrency) for name in named):
+                if any(name == server for name, _ in self._rounds.throttled):
+                    return f"{server}: its launches were throttled and are left out"
                 return f"{server} was not measured"
         shared = self._speeds.shared_classes(servers, case.concurrency)
         if not set(shared).intersection(named):
@@ -152,7 +186,7 @@ class Comparisons:
         case, effect = finding.case, finding.effect
         analysis = self._config.analysis
         rule = Rule(effective_margin(analysis.margin, finding.floor), analysis.confidence)
-        verdict, detail = _verdict(finding, p_holm, rule)
+        verdict, detail = _verdict(finding, p_holm, rule, self._faults)
         interval = None if effect is None else effect.interval(analysis.confidence)
         return {
             "candidate": case.pair.candidate,
@@ -242,8 +276,21 @@ def _adjusted(findings: Sequence[Finding]) -> list[float | None]:
     return adjusted
 
 
-def _verdict(finding: Finding, p_holm: float | None, rule: Rule) -> tuple[Verdict, str]:
+def _verdict(
+    finding: Finding, p_holm: float | None, rule: Rule, faults: Mapping[str, str]
+) -> tuple[Verdict, str]:
     """The verdict and the sentence that explains it."""
+    verdict, detail = _by_speed(finding, p_holm, rule)
+    pair = finding.case.pair
+    if pair.candidate in faults:
+        said = f"faulty answers ({faults[pair.candidate]}); by speed alone: {verdict.sentence}"
+        return Verdict.FAULTY, said
+    if pair.reference in faults:
+        return verdict, f"{detail}; the answers of {pair.reference} are faulty"
+    return verdict, detail
+
+
+def _by_speed(finding: Finding, p_holm: float | None, rule: Rule) -> tuple[Verdict, str]:
     if finding.effect is None or p_holm is None:
         return Verdict.UNDECIDED, _noted(finding.obstacle, finding)
     verdict = verdict_of(finding.effect, p_holm, rule)
@@ -256,8 +303,11 @@ def _verdict(finding: Finding, p_holm: float | None, rule: Rule) -> tuple[Verdic
 
 
 def _noted(sentence: str, finding: Finding) -> str:
-    """The sentence, with the classes that are missing from a pooled figure."""
-    lacking = finding.case.lacking
-    if finding.matched is None or not lacking:
-        return sentence
-    return f"{sentence}; without {', '.join(lacking)}"
+    """The sentence, with the classes and rounds that are missing."""
+    notes = [sentence]
+    if finding.matched is not None and finding.case.lacking:
+        notes.append(f"without {', '.join(finding.case.lacking)}")
+    if finding.left_out:
+        rounds = ", ".join(map(str, finding.left_out))
+        notes.append(f"without the throttled rounds {rounds}")
+    return "; ".join(notes)

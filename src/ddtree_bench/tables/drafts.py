@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ddtree_bench.columns import DEPTHS, HISTOGRAM, POOLED, RANKS
+from ddtree_bench.columns import DEPTHS, HISTOGRAM, POOLED, RANKS, TREES
 from ddtree_bench.config import CLASSES
-from ddtree_bench.records import RequestRecord
+from ddtree_bench.records import RequestRecord, SpecCounts, TreeCounts
 from ddtree_bench.stats.acceptance import histogram_shares
 from ddtree_bench.store import MeasuredCell
 from ddtree_bench.tables.rows import Value, frame_of
@@ -41,6 +41,35 @@ class Counts:
         return np.array(self._counts, dtype=np.int64)
 
 
+class TreeTotals:
+    """Sums over the requests of one tree server."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.spine: int | None = 0
+        """None once a request did not tell."""
+
+    def add(self, tree: TreeCounts, spec: SpecCounts | None) -> None:
+        """Add a request."""
+        self.steps += 0 if spec is None else spec.verify_steps
+        more = tree.spine_nodes
+        self.spine = None if self.spine is None or more is None else self.spine + more
+
+
+def _deepest(counts: Counts) -> int:
+    """The largest depth with a count, 0 if there is none."""
+    depths = np.flatnonzero(counts.array())
+    return int(depths[-1]) + 1 if len(depths) > 0 else 0
+
+
+def _shape(spine_share: float | None, off_spine_share: float | None) -> str:
+    if spine_share == 1:
+        return "a chain: every node is on the spine"
+    if off_spine_share == 0:
+        return "a chain in effect: nothing off the spine was accepted"
+    return "a tree" if off_spine_share is not None else "not reported"
+
+
 class DraftTables:
     """Collects sound cells, one after the other."""
 
@@ -49,6 +78,7 @@ class DraftTables:
         self._nodes: dict[str, Counts] = defaultdict(Counts)
         self._accepted: dict[str, Counts] = defaultdict(Counts)
         self._ranks: dict[str, Counts] = defaultdict(Counts)
+        self._trees: dict[str, TreeTotals] = defaultdict(TreeTotals)
 
     def add_cell(self, measured: MeasuredCell) -> None:
         """Take a cell that enters statistics."""
@@ -66,6 +96,7 @@ class DraftTables:
             self._nodes[server].add(request.tree.nodes_by_depth)
             self._accepted[server].add(request.tree.accepted_by_depth)
             self._ranks[server].add(request.tree.accepted_by_rank)
+            self._trees[server].add(request.tree, request.spec)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables under their names."""
@@ -73,7 +104,31 @@ class DraftTables:
             HISTOGRAM.name: frame_of(self._histogram_rows(), HISTOGRAM),
             DEPTHS.name: frame_of(self._depth_rows(), DEPTHS),
             RANKS.name: frame_of(self._rank_rows(), RANKS),
+            TREES.name: frame_of(self._tree_rows(), TREES),
         }
+
+    def _tree_rows(self) -> Iterator[Mapping[str, Value]]:
+        for server, totals in self._trees.items():
+            nodes, accepted = self._nodes[server], self._accepted[server]
+            ranks = self._ranks[server].array()
+            all_nodes, off_spine = int(nodes.array().sum()), int(ranks[1:].sum())
+            if all_nodes == 0:  # a chain of an engine that reports its width only
+                continue
+            steps = totals.steps or None
+            spine = None if totals.spine is None else totals.spine / all_nodes
+            off_share = off_spine / int(ranks.sum()) if ranks.sum() > 0 else None
+            yield {
+                "server": server,
+                "steps": totals.steps,
+                "nodes_per_step": steps and all_nodes / steps,
+                "root_children": steps and nodes.at(0) / steps,
+                "deepest": _deepest(nodes),
+                "deepest_accepted": _deepest(accepted),
+                "accepted_per_step": steps and int(accepted.array().sum()) / steps,
+                "spine_share": spine,
+                "off_spine_share": off_share,
+                "shape": _shape(spine, off_share),
+            }
 
     def _histogram_rows(self) -> Iterator[Mapping[str, Value]]:
         for (server, workload_class), counts in self._histograms.items():

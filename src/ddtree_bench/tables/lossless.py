@@ -1,23 +1,32 @@
-"""Whether greedy answers are, token by token, those of plain decoding."""
+"""Whether greedy answers are, token by token, those of plain decoding, and sound.
+
+Two things make a server faulty. A first difference whose regret is no near tie: it emitted what the
+target would not have said. Or answers that run in a circle, are empty or fail their check on
+significantly more questions on which the baseline's are sound than the other way round.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ddtree_bench.columns import LOSSLESS
 from ddtree_bench.config import Config
 from ddtree_bench.records import RequestRecord
+from ddtree_bench.stats.distributions import even_split_p_value
+from ddtree_bench.stats.loops import Ids, is_degenerate
+from ddtree_bench.stats.regret import Judgement, Regret, regret
 from ddtree_bench.store import MeasuredCell
+from ddtree_bench.tables.logprobs import TopLogprobs
 from ddtree_bench.tables.rows import Value, frame_of
 
-Ids = NDArray[np.int32]
 Question = tuple[str, str, int, str]
 """Workload, prompt id, turn and hash of the rendered prompt."""
+
+SOUND, FAULTY, NOT_COMPARED = "sound", "faulty", "not compared"
 
 
 def first_difference(ids: Ids, reference: Ids) -> int | None:
@@ -29,45 +38,149 @@ def first_difference(ids: Ids, reference: Ids) -> int | None:
     return None if len(ids) == len(reference) else common
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One greedy answer and what is wrong with it at first sight."""
+
+    question: Question
+    ids: Ids
+    loop: bool
+    empty: bool
+    broken: bool
+    """It failed the check of its prompt."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return not (self.loop or self.empty or self.broken)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A first difference: tokens before it, and the target's regret where it is known."""
+
+    position: int
+    regret: Regret | None
+
+
 @dataclass(slots=True)
 class LosslessTable:
     """Collects sound cells in order; the baseline's first answer to a question is the reference."""
 
     config: Config
-    _answers: list[tuple[str, Question, Ids]] = field(default_factory=list)
+    _answers: dict[str, list[Answer]] = field(default_factory=dict)
+    _tops: dict[tuple[str, int, int], dict[int, float]] = field(default_factory=dict)
+    _loops: dict[bytes, bool] = field(default_factory=dict)
 
     def add_cell(self, measured: MeasuredCell) -> None:
         """Take the greedy answers with token ids of a cell that enters statistics."""
         for request in measured.requests:
             if request.sampling.temperature == 0 and request.output_ids is not None:
-                ids = np.array(request.output_ids, dtype=np.int32)
-                self._answers.append((request.cell.server, _question(request), ids))
+                answers = self._answers.setdefault(request.cell.server, [])
+                answers.append(self._answer(request, request.output_ids))
+
+    def add_logprobs(self, places: Iterable[TopLogprobs]) -> None:
+        """Take what the target thought at some places of the baseline's answers."""
+        for place in places:
+            self._tops[place.prompt_sha256, place.turn, place.position] = dict(place.top)
 
     def frame(self) -> pd.DataFrame:
         """A row a server, also where nothing could be compared."""
-        return frame_of(self._rows(), LOSSLESS)
+        references = _first_answers(self._answers.get(self.config.analysis.baseline, ()))
+        return frame_of((self._row(server, references) for server in self.config.servers), LOSSLESS)
 
-    def _rows(self) -> Iterator[Mapping[str, Value]]:
-        references: dict[Question, Ids] = {}
-        for server, question, ids in self._answers:
-            if server == self.config.analysis.baseline:
-                references.setdefault(question, ids)
-        found: dict[str, list[int | None]] = {server: [] for server in self.config.servers}
-        for server, question, ids in self._answers:
-            reference = references.get(question)
-            if reference is not None and reference is not ids:
-                found[server].append(first_difference(ids, reference))
-        for server, places in found.items():
-            differing = [place for place in places if place is not None]
-            identical = len(places) - len(differing)
-            yield {
-                "server": server,
-                "compared": len(places),
-                "identical": identical,
-                "share": identical / len(places) if places else None,
-                "first_difference_median": float(np.median(differing)) if differing else None,
-            }
+    def _answer(self, request: RequestRecord, output_ids: Sequence[int]) -> Answer:
+        ids = np.array(output_ids, dtype=np.int32)
+        key = ids.tobytes()
+        if key not in self._loops:  # most answers are those of another launch or server
+            self._loops[key] = is_degenerate(ids)
+        question = (
+            request.cell.workload,
+            request.prompt_id,
+            request.turn,
+            request.prompt_sha256,
+        )
+        check = request.check
+        empty = len(ids) == 0 or (request.text.strip() == "" and request.completion_tokens == 1)
+        return Answer(question, ids, self._loops[key], empty, check is not None and not check.valid)
+
+    def _row(self, server: str, references: Mapping[Question, Answer]) -> Mapping[str, Value]:
+        answers = self._answers.get(server, [])
+        compared = [
+            (answer, references[answer.question])
+            for answer in answers
+            if answer.question in references and answer is not references[answer.question]
+        ]
+        differences = [found for pair in compared if (found := self._difference(*pair)) is not None]
+        identical = len(compared) - len(differences)
+        judged = self._judged(differences)
+        worse, better = _discordant(_first_answers(answers), references)
+        verdict, detail = self._verdict(len(compared), judged[Judgement.FAULT], worse, better)
+        positions = [difference.position for difference in differences]
+        regrets = [found.regret.nats for found in differences if found.regret is not None]
+        return {
+            "server": server,
+            "compared": len(compared),
+            "identical": identical,
+            "share": identical / len(compared) if compared else None,
+            "first_difference_median": float(np.median(positions)) if positions else None,
+            "near_ties": judged[Judgement.NEAR_TIE],
+            "regret_faults": judged[Judgement.FAULT],
+            "not_judged": judged[Judgement.NOT_JUDGED],
+            "worst_regret_nats": max(regrets, default=None),
+            "loops": sum(answer.loop for answer in answers),
+            "empty": sum(answer.empty for answer in answers),
+            "broken": sum(answer.broken for answer in answers),
+            "worse": worse,
+            "better": better,
+            "verdict": verdict,
+            "verdict_detail": detail,
+        }
+
+    def _difference(self, answer: Answer, reference: Answer) -> Difference | None:
+        place = first_difference(answer.ids, reference.ids)
+        if place is None:
+            return None
+        *_, turn, prompt_sha256 = answer.question
+        top = self._tops.get((prompt_sha256, turn, place))
+        if not top or place >= len(answer.ids):  # an answer that ends early emitted nothing there
+            return Difference(place, None)
+        return Difference(place, regret(top, int(answer.ids[place])))
+
+    def _judged(self, differences: Sequence[Difference]) -> dict[Judgement, int]:
+        counts = dict.fromkeys(Judgement, 0)
+        for difference in differences:
+            found = difference.regret
+            limit = self.config.analysis.near_tie_nats
+            counts[Judgement.NOT_JUDGED if found is None else found.judged(limit)] += 1
+        return counts
+
+    def _verdict(
+        self, compared: int, regret_faults: int, worse: int, better: int
+    ) -> tuple[str, str]:
+        if regret_faults > 0:
+            limit = self.config.analysis.near_tie_nats
+            return FAULTY, f"{regret_faults} tokens more than {limit:g} nats below the first choice"
+        alpha = 1 - self.config.analysis.confidence
+        if worse > better and even_split_p_value(worse, worse + better) < alpha:
+            return FAULTY, f"unsound on {worse} questions where plain is sound, {better} reversed"
+        return (SOUND, "") if compared > 0 else (NOT_COMPARED, "no greedy answer with token ids")
 
 
-def _question(request: RequestRecord) -> Question:
-    return request.cell.workload, request.prompt_id, request.turn, request.prompt_sha256
+def _first_answers(answers: Iterable[Answer]) -> dict[Question, Answer]:
+    """The first answer to each question."""
+    first: dict[Question, Answer] = {}
+    for answer in answers:
+        first.setdefault(answer.question, answer)
+    return first
+
+
+def _discordant(
+    mine: Mapping[Question, Answer], references: Mapping[Question, Answer]
+) -> tuple[int, int]:
+    """Questions on which only the reference is sound, and on which only the server is.
+
+    A question counts once: launches repeat a greedy answer and are no further evidence.
+    """
+    pairs = [(mine[q].sound, references[q].sound) for q in mine.keys() & references.keys()]
+    return pairs.count((False, True)), pairs.count((True, False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -72,6 +72,11 @@ class Panel:
         self._noise: dict[tuple[tuple[str, ...], int], LaunchNoise] = {}
         self._floor: dict[tuple[tuple[str, ...], int], float] = {}
 
+    @property
+    def servers(self) -> frozenset[str]:
+        """Servers that have a value."""
+        return frozenset(self._servers)
+
     def launches(self, server: str, workload_class: str, concurrency: int) -> frozenset[int]:
         """Launches with a value; empty if there is none."""
         grid = self._grids.get((server, workload_class, concurrency))
@@ -85,16 +90,24 @@ class Panel:
             if frozenset.intersection(*(self.launches(s, name, concurrency) for s in servers))
         )
 
-    def matched(self, servers: Sequence[str], classes: Sequence[str], concurrency: int) -> Matched:
+    def matched(
+        self,
+        servers: Sequence[str],
+        classes: Sequence[str],
+        concurrency: int,
+        rounds: Collection[int] | None = None,
+    ) -> Matched:
         """The servers' values in the launches and on the units that all of them have.
 
-        A unit that lacks a value in one of these launches is left out on all sides.
+        A unit that lacks a value in one of these launches is left out on all sides; so is a launch
+        that is not among `rounds`, if those are given.
 
         Raises:
             NotEnoughData: nothing is shared.
         """
         found = [self.launches(server, name, concurrency) for server in servers for name in classes]
-        launches = tuple(sorted(frozenset.intersection(*found))) if found else ()
+        shared = frozenset.intersection(*found) if found else frozenset()
+        launches = tuple(sorted(shared if rounds is None else shared.intersection(rounds)))
         if not launches:
             raise NotEnoughData(0, 1, "rounds in common")
         chosen = np.array(launches)
@@ -151,9 +164,9 @@ class Panel:
 
 
 def _grid(group: pd.DataFrame) -> Grid:
-    wide = group.pivot(index="launch", columns="unit", values="log")
-    return Grid(
-        wide.index.to_numpy(dtype=np.int64),
-        wide.columns.to_numpy(dtype=np.int64),
-        wide.to_numpy(dtype=np.float64),
-    )
+    # by hand, as pandas' pivot is most of the time of a large run
+    launches, rows = np.unique(group["launch"].to_numpy(dtype=np.int64), return_inverse=True)
+    units, columns = np.unique(group["unit"].to_numpy(dtype=np.int64), return_inverse=True)
+    values = np.full((len(launches), len(units)), np.nan)
+    values[rows, columns] = group["log"].to_numpy(dtype=np.float64)
+    return Grid(launches, units, values)

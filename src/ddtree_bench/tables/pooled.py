@@ -89,6 +89,16 @@ class PooledTables:
         self._failed = requests[requests["status"] != Status.OK.value].groupby(KEY).size().to_dict()
         self._keys = [tuple(key) for key in cells[KEY].drop_duplicates().to_numpy()]
 
+    @property
+    def requests(self) -> pd.DataFrame:
+        """The requests that enter statistics."""
+        return self._requests
+
+    @property
+    def sound_cells(self) -> pd.DataFrame:
+        """The cells that enter statistics."""
+        return self._sound
+
     def classes(self) -> pd.DataFrame:
         """A row for every server, class and concurrency that has a cell, ok or not."""
         groups = grouped(self._requests, KEY)

@@ -203,7 +203,19 @@ def _cell_row(measured: MeasuredCell) -> dict[str, Value]:
         "client_cpu_share": cell.client_cpu_share,
         "checks": len(checks),
         "checks_valid": sum(check.valid for check in checks),
+        "overshoot_tokens": sum(request.overshoot_tokens for request in requests),
+        "joules_per_token": _joules_per_token(cell, tokens),
+        "flags": " ".join(finding.code for finding in cell.findings),
     }
+
+
+def _joules_per_token(cell: CellRecord, tokens: int | None) -> float | None:
+    """Energy of all GPUs together; None if that of one of them is not known."""
+    energies = [gpu.energy_j for gpu in cell.gpus]
+    known = [energy for energy in energies if energy is not None]
+    if tokens is None or tokens == 0 or not known or len(known) < len(energies):
+        return None
+    return sum(known) / tokens
 
 
 def _span_s(requests: Sequence[RequestRecord]) -> float | None:
@@ -229,16 +241,19 @@ def _facts(launch: Launch) -> Iterator[tuple[str, str]]:
         "ended_unix_s": launch.ended_unix_s,
         "warmup_requests": launch.warmup_requests,
     }
-    yield from _flat("launch", about)
-    yield from _flat("env", launch.environment)
-    yield from _flat("identity", launch.identity)
-    yield from _flat("machine", launch.machine)
+    yield from flat("launch", about)
+    yield from flat("env", launch.environment)
+    yield from flat("identity", launch.identity)
+    if launch.startup is not None:
+        yield from flat("startup", launch.startup.model_dump(exclude={"phases"}))
+    yield from flat("machine", launch.machine)
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+def flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+    """Dotted names and values of nested facts; a fact that is null is left out."""
     if isinstance(value, Mapping):
         for key in sorted(value):
-            yield from _flat(f"{prefix}.{key}", value[key])
+            yield from flat(f"{prefix}.{key}", value[key])
     elif value is not None:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield prefix, text

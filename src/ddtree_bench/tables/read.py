@@ -12,6 +12,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.records import Launch
 from ddtree_bench.store import MeasuredCell, read_cells
+from ddtree_bench.tables.logprobs import TopLogprobs, read_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class Session:
     def cells(self) -> Iterator[MeasuredCell]:
         """Every cell of the launch with its requests, one at a time."""
         yield from read_cells(self.folder / "cells.jsonl")
+
+    def logprobs(self) -> Iterator[TopLogprobs]:
+        """What the target thought at some places of its answers, if that was recorded."""
+        yield from read_logprobs(self.folder / "logprobs.jsonl")
 
 
 def read_sessions(folders: Sequence[Path], config: Config) -> list[Session]:

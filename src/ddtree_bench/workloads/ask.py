@@ -6,13 +6,14 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.client.answers import cut_at_stop
 from ddtree_bench.client.client import Client, Exchange
 from ddtree_bench.config import Workload
 from ddtree_bench.hashing import json_sha256
-from ddtree_bench.prompts import Prompt
+from ddtree_bench.prompts import JsonSchemaCheck, Prompt
 from ddtree_bench.records import CellId, RequestRecord, Sampling
 
 ChatMessage = Mapping[str, str]
@@ -57,16 +58,25 @@ class Asker:
         workload = self.task.workload
         sampling = self._sampling()
         if workload.route == "generate":
-            ids = self.tokenizer.render(messages)
+            ids = self.tokenizer.render(messages, self._template())
             prompt_sha256 = json_sha256(list(ids))
             exchange = self.client.generate(ids, sampling, stream=workload.stream)
         else:
             prompt_sha256 = json_sha256([dict(message) for message in messages])
-            exchange = self.client.chat(messages, sampling, stream=workload.stream)
+            exchange = self.client.chat(
+                messages, sampling, stream=workload.stream, template=self._template()
+            )
         record = self._record(exchange, sampling, prompt_sha256)
         self._due_s = exchange.sent_monotonic_s + exchange.end_s
         self.records.append(record)
         return record
+
+    def reply_to_go_on_with(self, record: RequestRecord) -> str:
+        """What the assistant is taken to have said: the record's text, or the recorded reply."""
+        if self.task.workload.history == "own":
+            return record.text
+        replies = self.prompt.replies
+        return replies[record.turn] if record.turn < len(replies) else record.text
 
     def replace_last(self, record: RequestRecord) -> None:
         """Put a record with its check in the place of the last one."""
@@ -80,7 +90,24 @@ class Asker:
             top_p=workload.top_p,
             top_k=workload.top_k,
             seed=None if workload.temperature == 0 else self._seed(),
+            json_schema=self._schema() if workload.constrained else None,
         )
+
+    def _schema(self) -> dict[str, Any] | None:
+        """What constrains this answer: the schema of the prompt's check, in the last turn."""
+        check = self.prompt.check
+        last = len(self.records) == len(self.prompt.turns) - 1
+        return check.json_schema if last and isinstance(check, JsonSchemaCheck) else None
+
+    def _template(self) -> dict[str, object]:
+        """Options for the model's chat template."""
+        thinking = self.task.workload.thinking
+        return {} if thinking is None else {"enable_thinking": thinking}
+
+    def _tags(self) -> dict[str, str]:
+        thinking = self.task.workload.thinking
+        told = {} if thinking is None else {"thinking": "on" if thinking else "off"}
+        return {**self.prompt.tags, **told}
 
     def _seed(self) -> int:
         """A seed of its own for each request, the same for every server and launch."""
@@ -96,7 +123,7 @@ class Asker:
             cell=self.task.cell,
             prompt_id=self.prompt.id,
             turn=len(self.records),
-            tags=self.prompt.tags,
+            tags=self._tags(),
             prompt_sha256=prompt_sha256,
             route=self.task.workload.route,
             stream=self.task.workload.stream,

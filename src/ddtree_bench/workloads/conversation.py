@@ -1,4 +1,4 @@
-"""Questions in a row, the server's own replies in between; one question is the shortest case."""
+"""Questions in a row with replies in between; one question is the shortest case."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from ddtree_bench.workloads.checks import check_answer
 
 
 def converse(asker: Asker) -> None:
-    """Ask the turns of a prompt one by one; a failed request is the last.
-
-    The prompt's check judges the answer to the last turn.
-    """
+    """Ask the turns of a prompt one by one; a failed request is the last."""
     messages = asker.opening()
     for turn in asker.prompt.turns:
         if asker.task.should_stop():
@@ -19,8 +16,18 @@ def converse(asker: Asker) -> None:
         record = asker.ask(messages)
         if not record.status.ok:
             return
-        messages.append({"role": "assistant", "content": record.text})
-    check = asker.prompt.check
-    if check is not None:
-        verdict = check_answer(check, record.text, record.finish_reason)
-        asker.replace_last(record.model_copy(update={"check": verdict}))
+        messages.append({"role": "assistant", "content": asker.reply_to_go_on_with(record)})
+
+
+def judge(asker: Asker) -> None:
+    """Let the prompt's check judge the answer to the last turn, if there is one.
+
+    Not while requests are in flight: running code would slow them.
+    """
+    check, records = asker.prompt.check, asker.records
+    if check is None or len(records) < len(asker.prompt.turns) or not records[-1].status.ok:
+        return
+    record = records[-1]
+    run_code = asker.task.workload.run_code
+    verdict = check_answer(check, record.text, record.finish_reason, run_code)
+    asker.replace_last(record.model_copy(update={"check": verdict}))

@@ -77,10 +77,13 @@ def run_tools(asker: Asker) -> None:
         step = _step(record.text, record.finish_reason, asker.prompt.tools)
         check = Check(kind=CHECK_KIND, valid=step.valid, detail=step.detail)
         asker.replace_last(record.model_copy(update={"check": check}))
+        said = asker.reply_to_go_on_with(record)
+        if said != record.text:
+            step = _step(said, None, asker.prompt.tools)
         if step.next_message is None or (corrected and not step.readable):
             return
         corrected = corrected or not step.readable
-        messages.append({"role": "assistant", "content": record.text})
+        messages.append({"role": "assistant", "content": said})
         messages.append({"role": "user", "content": step.next_message})
 
 

@@ -88,6 +88,13 @@ def test_how_it_is_measured_changes_every_key(spec, how):
     assert keys(changed(spec, "protocol", request_timeout_s=1.0)) == keys(spec)
 
 
+def test_leave_to_flush_matters_only_where_it_is_asked_for(spec):
+    """An attached server is warm or cold by it; ours is flushed whatever the key says."""
+    assert keys(changed(spec, "server", may_flush=True)) == keys(spec)
+    attached = changed(spec, "server", engine="attach", base_url="http://x")
+    assert keys(changed(attached, "server", may_flush=True)) != keys(attached)
+
+
 def test_a_moved_model_is_the_same_model(spec):
     """The hash stands for the folder, where there is one."""
     moved = changed(spec, "server", model="/elsewhere")

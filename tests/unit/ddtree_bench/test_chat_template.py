@@ -122,3 +122,14 @@ def test_a_broken_file_is_named(folder: Path) -> None:
     with pytest.raises(MachineError, match="not JSON") as raised:
         PromptTokenizer.load(folder)
     assert "tokenizer_config.json" in str(raised.value)
+
+
+def test_options_reach_the_template(folder: Path) -> None:
+    """A model that thinks reads `enable_thinking` there."""
+    (folder / "chat_template.jinja").write_text(
+        "{{ messages[0].content }}{% if enable_thinking %} a{% else %} b{% endif %}",
+        encoding="utf-8",
+    )
+    tokenizer = PromptTokenizer.load(folder)
+    assert tokenizer.decode(tokenizer.render(user("b"), {"enable_thinking": True})) == "b a"
+    assert tokenizer.decode(tokenizer.render(user("b"))) == "b b"

@@ -87,6 +87,7 @@ def test_gpus_become_facts(server, tmp_path, monkeypatch):
     script.write_text(
         "#!/bin/sh\n"
         'case "$1" in *memory.used*) printf "100\\n23\\n" ;;\n'
+        '--query-gpu=name) printf "NVIDIA H200\\n" ;;\n'
         '*) printf "NVIDIA H200, GPU-1, 580.1, 143771, 700.00, 1980, 345, Enabled\\n" ;; esac\n'
     )
     script.chmod(0o755)
@@ -96,9 +97,14 @@ def test_gpus_become_facts(server, tmp_path, monkeypatch):
     assert facts["gpu.0.name"] == "NVIDIA H200"
     assert facts["gpu.0.memory_total"] == "143771"
     assert machine.gpu_memory_used_mib() == 123  # 100 + 23
+    assert machine.has_nvidia_gpu()
+    # a server that may see none of them holds no memory on one
+    assert machine.gpu_memory_used_mib({"CUDA_VISIBLE_DEVICES": ""}) is None
 
 
 def test_no_gpu_is_none_and_not_zero(tmp_path, monkeypatch):
     """Without `nvidia-smi` nothing was measured."""
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(machine, "load_nvml", lambda: None)
     assert machine.gpu_memory_used_mib() is None
+    assert not machine.has_nvidia_gpu()

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from ddtree_bench.config import CLASSES
+from ddtree_bench.config import CLASSES, Workload, load_config
 from ddtree_bench.errors import ConfigError, Fault
-from ddtree_bench.prompts import Prompt, draw, load_prompts
+from ddtree_bench.prompt_sets.selection import SETS
+from ddtree_bench.prompts import NumberCheck, Prompt, draw, load_prompts, prompts_of
 
-SHIPPED = Path(__file__).parents[3] / "workflow" / "resources" / "prompts"
+REPOSITORY = Path(__file__).parents[3]
+SHIPPED = REPOSITORY / "workflow" / "resources" / "prompts"
 ORIGINAL = {
     "fibonacci": "Write a Python function fibonacci(n) using iteration. Return only code.",
     "quicksort": "Explain the quicksort algorithm in 3 sentences.",
@@ -28,6 +30,17 @@ def write(path: Path, *lines: str | dict[str, Any]) -> Path:
 
 def prompts(*names: str, pinned: str = "") -> tuple[Prompt, ...]:
     return tuple(Prompt(id=name, turns=("x",), pinned=name == pinned) for name in names)
+
+
+def shipped(name: str) -> list[Prompt]:
+    """All prompts of a class in the default configuration."""
+    config = load_config(REPOSITORY / "config" / "config.yaml")
+    return [
+        prompt
+        for workload in config.workloads.values()
+        if workload.workload_class == name
+        for prompt in load_prompts(REPOSITORY / workload.prompts)
+    ]
 
 
 def faults(path: Path) -> tuple[Fault, ...]:
@@ -120,21 +133,52 @@ def test_too_large_a_sample_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_each_shipped_class_has_ten_own_prompts(name: str) -> None:
-    """Every class ships at least ten prompts, tagged with language and topic."""
-    loaded = load_prompts(SHIPPED / f"{name}.jsonl")
-    assert len([prompt for prompt in loaded if not prompt.pinned]) >= 10
-    assert all({"language", "topic"} <= prompt.tags.keys() for prompt in loaded)
+def test_each_class_ships_a_hundred_prompts(name: str) -> None:
+    """Own ones and other projects', each tagged with what tables are split by."""
+    loaded = shipped(name)
+    assert len(loaded) >= 100
+    assert all({"language", "domain", "length", "source"} <= p.tags.keys() for p in loaded)
 
 
 def test_shipped_prompts_suit_their_class() -> None:
-    """Conversations have turns, structured prompts checks, agentic prompts tools, only those."""
-    loaded = {name: load_prompts(SHIPPED / f"{name}.jsonl") for name in CLASSES}
-    assert all(
-        (len(p.turns) > 1) == (name == "multiturn") for name in CLASSES for p in loaded[name]
-    )
-    assert all((p.check is not None) == (n == "structured") for n in CLASSES for p in loaded[n])
-    assert all(bool(p.tools) == (name == "agentic") for name in CLASSES for p in loaded[name])
+    """Conversations have turns, structured prompts checks, agentic prompts tools or calls."""
+    loaded = {name: shipped(name) for name in CLASSES}
+    for name in ("short", "longform", "structured"):
+        assert all(len(prompt.turns) == 1 for prompt in loaded[name])
+    assert all(len(prompt.turns) > 1 for prompt in loaded["multiturn"])
+    assert all(prompt.check is not None for prompt in loaded["structured"])
+    assert all(prompt.tools or prompt.check is not None for prompt in loaded["agentic"])
+    assert not any(prompt.tools for name in CLASSES[:4] for prompt in loaded[name])
+
+
+def test_other_projects_prompts_stand_beside_their_licence() -> None:
+    """A folder each, with where it comes from; all that is vendored stays below 4 MB."""
+    for folder in SETS:
+        held = {file.name for file in (SHIPPED / folder).iterdir()}
+        assert held == {"prompts.jsonl", "SOURCE.md", "LICENSE"}
+    assert sum(file.stat().st_size for file in SHIPPED.rglob("*") if file.is_file()) < 4_000_000
+
+
+def test_computed_answers_of_the_word_problems() -> None:
+    """Three of them worked out by hand."""
+    answers = {p.id: p.check.value for p in shipped("short") if isinstance(p.check, NumberCheck)}
+    texts = {prompt.id: prompt.turns[0] for prompt in shipped("short")}
+    assert "6 trays with 9 rolls each and sells 47" in texts["problem-01"]
+    assert answers["problem-01"] == 6 * 9 - 47
+    assert "Anna has 20 stamps. She gives 4" in texts["problem-04"]
+    assert answers["problem-04"] == 20 - 4 + 2 * 4
+    assert "add up to 33" in texts["problem-09"]
+    assert answers["problem-09"] == 12  # 10 + 11 + 12
+
+
+def test_recorded_histories_need_replies(tmp_path: Path) -> None:
+    """A prompt without them is told before anything is measured."""
+    line = {"id": "talk", "turns": ["a", "b"], "replies": ["one"]}
+    file = write(tmp_path / "p.jsonl", line)
+    fields = {"class": "multiturn", "prompts": str(file)}
+    assert len(prompts_of(Workload.model_validate(fields), seed=0)) == 1
+    with pytest.raises(ConfigError, match='"talk" has no recorded replies'):
+        prompts_of(Workload.model_validate(fields | {"history": "recorded"}), seed=0)
 
 
 def test_the_original_prompts_are_word_for_word() -> None:

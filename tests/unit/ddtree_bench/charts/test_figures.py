@@ -2,8 +2,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from matplotlib.container import Container
+from matplotlib.container import BarContainer, Container
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -128,3 +129,58 @@ def test_original_keeps_published_figures_apart(full: Tables) -> None:
     assert left.get_xlabel() == "this run"
     assert right.get_xlabel() == "published: other system"
     assert set(drawing.data["source"]) == {"this run", "notes"}
+
+
+def test_load_joins_the_levels_of_a_server(full: Tables) -> None:
+    """A point a concurrency, lowest first, with the conversations in flight beside it."""
+    one = full["overall"]
+    four = one.assign(concurrency=4.0, tok_per_s=one["tok_per_s"] / 2,
+                      tok_per_s_of_totals=one["tok_per_s_of_totals"] * 2)  # fmt: skip
+    both = pd.concat([four, one])
+    drawing = figures.load({**full, "overall": both}, CONFIG)
+    (axes,) = drawing.figure.axes
+    first = places(axes.lines[0])
+    plain = one[one["server"] == "ar"].iloc[0]
+    assert first[0].tolist() == [plain["tok_per_s"], plain["tok_per_s"] / 2]
+    assert first[1].tolist() == [plain["tok_per_s_of_totals"], plain["tok_per_s_of_totals"] * 2]
+    assert {"1", "4"} <= set(words(drawing.figure).split("\n"))
+
+
+def test_load_needs_two_levels(full: Tables) -> None:
+    """One concurrency is no load curve."""
+    assert "Only one concurrency" in words(figures.load(full, CONFIG).figure)
+
+
+def test_a_huge_interval_is_cut_and_marked(full: Tables) -> None:
+    """One interval a hundred times the speed leaves the axis at 1.6 times the largest value."""
+    table = full["classes"].copy()
+    table.loc[0, "tok_per_s_high"] = 100 * table["tok_per_s"].max()
+    axes = figures.throughput({**full, "classes": table}, CONFIG).figure.axes[0]
+    top = 1.6 * table["tok_per_s"].max()
+    assert axes.get_ylim()[1] == pytest.approx(top)
+    arrows = [
+        line for line in axes.lines if line.get_marker() == "^" and line.get_color() == "black"
+    ]
+    assert [float(places(line)[1][0]) for line in arrows] == [pytest.approx(top)]
+
+
+def test_ordinary_intervals_are_not_cut(full: Tables) -> None:
+    """Where all intervals fit there is no arrow."""
+    axes = figures.throughput(full, CONFIG).figure.axes[0]
+    assert not [line for line in axes.lines if line.get_color() == "black"]
+
+
+def test_published_configurations_look_like_their_namesakes_only(full: Tables) -> None:
+    """A published configuration without a namesake in this run has a look of its own."""
+    notes = full["published"].assign(config=full["published"]["config"].replace("AR", "plain"))
+    left, right = figures.original({**full, "published": notes}, CONFIG).figure.axes
+    here, there = (
+        {
+            bars.get_label(): bars.patches[0].get_facecolor()
+            for bars in axes.containers
+            if isinstance(bars, BarContainer)
+        }
+        for axes in (left, right)
+    )
+    assert there["plain"] == here["plain"]
+    assert there["DFlash"] not in here.values()

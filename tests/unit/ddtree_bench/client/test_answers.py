@@ -12,6 +12,7 @@ from ddtree_bench.client.answers import (
     DONE,
     Add,
     Answer,
+    Inbox,
     Message,
     add_chat,
     add_generated,
@@ -19,6 +20,7 @@ from ddtree_bench.client.answers import (
     error_message,
     incomplete,
     read,
+    whole_answer_tokens,
 )
 from ddtree_bench.client.sse import SseParser
 from ddtree_bench.errors import RequestError
@@ -274,3 +276,80 @@ def test_error_bodies_of_both_shapes_are_read(name: str, said: str) -> None:
 def test_an_unknown_error_body_is_shown_as_it_is(body: str) -> None:
     """Nothing is hidden because its shape is unknown."""
     assert error_message(body) == body.strip()
+
+
+def inbox_of(*messages: Message) -> Inbox:
+    inbox = Inbox()
+    for message in messages:
+        inbox.put(message.at_s, message.data)
+    return inbox
+
+
+@pytest.mark.parametrize("name", ["ar/generate_stream.sse", "dflash/generate_stream.sse"])
+def test_a_thinned_stream_reads_as_the_whole_one(name: str) -> None:
+    """Of a recorded native stream one message is kept, and the answer is the same in every part."""
+    data = SseParser().feed((FIXTURES / name).read_bytes())[:-1]
+    messages = [Message(float(at), event.data) for at, event in enumerate(data)]
+    inbox = inbox_of(*messages)
+    assert len(messages) > 5
+    assert len(inbox.messages) == 1
+    assert read(inbox.messages, add_generated, inbox.events) == read(messages, add_generated)
+
+
+def test_the_chat_stream_is_kept_whole() -> None:
+    """Its messages hold only what is new: none repeats another."""
+    data = SseParser().feed((FIXTURES / "dflash/chat_stream.sse").read_bytes())[:-1]
+    inbox = inbox_of(*(Message(0.0, event.data) for event in data))
+    assert len(inbox.messages) == len(data)
+    assert inbox.events == []
+
+
+def test_messages_of_new_tokens_are_kept() -> None:
+    """The second message does not hold the ids of the first, so that both are needed."""
+    parts = [
+        generated({"completion_tokens": 2}, [5, 6], 0.1),
+        generated({"completion_tokens": 3}, [7], 0.2),
+        generated({"completion_tokens": 4}, [8], 0.3),
+    ]
+    assert inbox_of(*parts).messages == parts
+
+
+def test_nothing_is_dropped_after_an_error() -> None:
+    """An error in the middle is still there to be read, whatever follows it."""
+    parts = [
+        generated({"completion_tokens": 1}, [5], 0.1),
+        generated({"completion_tokens": 2}, [5, 6], 0.2),
+        Message(0.3, '{"error": {"message": "lost"}}'),
+        generated({"completion_tokens": 3}, [5, 6, 7], 0.4),
+        generated({"completion_tokens": 4}, [5, 6, 7, 8], 0.5),
+    ]
+    inbox = inbox_of(*parts)
+    assert inbox.events == [Event(at_s=0.1, tokens=1)]
+    answer, error = read(inbox.messages, add_generated, inbox.events)
+    assert error is not None
+    assert error.status is Status.STREAM_ERROR
+    assert answer.events == (Event(at_s=0.1, tokens=1), Event(at_s=0.2, tokens=2))
+
+
+def test_a_message_without_new_tokens_is_no_event() -> None:
+    """The time of a count is that of the first message that says it."""
+    parts = [generated({"completion_tokens": 1}, [5], at_s) for at_s in (0.1, 0.2, 0.3)]
+    inbox = inbox_of(*parts)
+    answer, _ = read(inbox.messages, add_generated, inbox.events)
+    assert answer.events == (Event(at_s=0.1, tokens=1),)
+
+
+@pytest.mark.parametrize(
+    ("data", "tokens"),
+    [
+        ('{"output_ids":[],"meta_info":{"completion_tokens":0}}', 0),
+        ('{"output_ids": [ 7, 8 ], "meta_info": {"completion_tokens": 2}}', 2),
+        ('{"output_ids":[7],"meta_info":{"completion_tokens":2}}', None),
+        ('{"output_ids":null,"meta_info":{"histogram":[1],"completion_tokens":1}}', None),
+        ('{"text":"\\"output_ids\\":[7]","meta_info":{"completion_tokens":1}}', None),
+        ('{"output_ids":[7],"meta_info":{"completion_tokens":null}}', None),
+    ],
+)
+def test_a_whole_answer_is_told_without_parsing(data: str, tokens: int | None) -> None:
+    """Ids are counted in the text; keys inside a string, null and fewer ids are no whole answer."""
+    assert whole_answer_tokens(data) == tokens

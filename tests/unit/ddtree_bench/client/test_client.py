@@ -327,3 +327,29 @@ def test_every_foreign_exception_has_a_status(module: Any) -> None:
     assert len(errors) > 10
     unmapped = [n for n, kind in errors.items() if not issubclass(kind, client_module._FOREIGN)]
     assert unmapped == []
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+
+def test_a_schema_is_sent_as_each_route_wants_it(replay: Any, client: Client) -> None:
+    """SGLang's own route takes JSON text, the OpenAI route a response format."""
+    replay.answer(body("ar/generate.json"))
+    replay.answer(body("ar/chat.json"))
+    constrained = SAMPLING.model_copy(update={"json_schema": SCHEMA})
+    client.generate((1, 2), constrained, stream=False).require()
+    client.chat(HELLO, constrained, stream=False).require()
+    native, chat = (request.body for request in replay.seen)
+    assert json.loads(native["sampling_params"]["json_schema"]) == SCHEMA
+    assert chat["response_format"]["json_schema"]["schema"] == SCHEMA
+
+
+def test_template_options_are_sent_where_there_are_any(replay: Any, client: Client) -> None:
+    """A server that knows none is not asked for them."""
+    for _ in range(2):
+        replay.answer(body("ar/chat.json"))
+    client.chat(HELLO, SAMPLING, stream=False, template={"enable_thinking": False}).require()
+    client.chat(HELLO, SAMPLING, stream=False, template={}).require()
+    first, second = (request.body for request in replay.seen)
+    assert first["chat_template_kwargs"] == {"enable_thinking": False}
+    assert "chat_template_kwargs" not in second

@@ -126,3 +126,36 @@ def test_overrides_replace_top_level_keys(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(VALID, encoding="utf-8")
     assert load_config(path, {"run": "other"}).run == "other"
+
+
+@pytest.mark.parametrize(("given", "drawn"), [("full", "all"), (7, 7)])
+def test_sample_replaces_that_of_every_workload(tmp_path, given, drawn):
+    """From the file or the command line; the three original prompts are always all asked."""
+    text = VALID + "    sample: 4\n  notes: {class: original, prompts: o.jsonl, sample: 3}\n"
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    config = load_config(path, {"sample": given})
+    assert config.workloads["short"].sample == drawn
+    assert config.workloads["notes"].sample == 3
+    assert load(tmp_path, text + f"sample: {given}\n").workloads == config.workloads
+
+
+@pytest.mark.parametrize("wrong", ["ful", "0", "true", "2.5"])
+def test_a_wrong_sample_is_told_at_its_own_key(tmp_path, wrong):
+    """And at no workload's."""
+    assert {fault.key for fault in faults(tmp_path, VALID + f"sample: {wrong}\n")} == {"sample"}
+
+
+def test_constraining_needs_servers_that_can(tmp_path):
+    """The reference engine has no grammar; a run that would compare unlike things is refused."""
+    (fault,) = faults(tmp_path, VALID + "    constrained: true\n")
+    assert fault.key == "workloads.short.constrained"
+    assert fault.line == 16
+    assert "`ar` (engine reference)" in fault.what
+
+
+def test_a_wrong_format_names_the_known_ones(tmp_path):
+    """The key is the one that the user wrote."""
+    (fault,) = faults(tmp_path, VALID + "    format: sharegtp\n")
+    assert fault.key == "workloads.short.format"
+    assert "sharegpt" in fault.what

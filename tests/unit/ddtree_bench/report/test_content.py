@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -8,11 +8,14 @@ from synthetic_tables import Tables, frame, synthetic_config, tables_of, write_t
 
 from ddtree_bench.charts.data import read_tables
 from ddtree_bench.config import Config
+from ddtree_bench.prompts import PromptCheck
 from ddtree_bench.report.build import TEMPLATES
 from ddtree_bench.report.content import content, newest_measurement
 from ddtree_bench.report.grid import Grid
+from ddtree_bench.report.quality import KINDS
 from ddtree_bench.status import Status
 from ddtree_bench.tex import breakable, environment
+from ddtree_bench.workloads.tool_loop import CHECK_KIND
 
 CONFIG = synthetic_config()
 Make = Callable[..., dict[str, Any]]
@@ -161,3 +164,21 @@ def test_newest_measurement_dates_the_report() -> None:
     cells = tables_of("full", CONFIG)["cells"]
     assert newest_measurement({"cells": cells}) == int(cells["started_unix_s"].max())
     assert newest_measurement({"cells": cells.assign(started_unix_s=np.nan)}) == 0
+
+
+def test_right_answers_are_shown_by_server(made: Make) -> None:
+    """Shares with Wilson's interval; the baseline has no difference to itself."""
+    rows = written(made("full")["quality"])
+    plain = next(row for row in rows if row.startswith("plain"))
+    tree = next(row for row in rows if row.startswith("tree 15/8"))
+    assert "75.0 & [46.8,{} & 91.1]" in plain
+    assert plain.endswith("– &  &  & –")
+    assert tree.endswith("0.0 & [-18.0,{} & 18.0] & 1.000")
+
+
+def test_every_kind_of_check_has_a_name() -> None:
+    """A new check is not printed as its code."""
+    (union, _) = get_args(PromptCheck)
+    kinds = {kind.model_fields["kind"].annotation for kind in get_args(union)}
+    codes = {code for literal in kinds for code in get_args(literal)}
+    assert codes | {CHECK_KIND} == set(KINDS)

@@ -7,8 +7,10 @@ from ddtree_bench.config import Server
 from ddtree_bench.errors import ServerError
 from ddtree_bench.server.identity import (
     check_identity,
+    check_verify_width,
     differences,
     expected_facts,
+    fact_of,
     kept_facts,
 )
 from ddtree_bench.status import Status
@@ -126,3 +128,64 @@ def test_facts_worth_keeping():
     assert kept["speculative_num_draft_tokens"] == 16
     assert kept["schedule_policy"] == "fcfs"
     assert "internal_states" not in kept
+
+
+def test_expects_reaches_into_nested_facts():
+    """SGLang keeps the sizes of its CUDA graphs two levels down."""
+    graphs = {"cuda_graph_config.decode.max_bs": 32, "cuda_graph_config.prefill.backend": "full"}
+    server = CHAIN.model_copy(update={"expects": graphs})
+    assert wrong("target", server, info("dflash")) == ["cuda_graph_config.prefill.backend"]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("a", 1), ("a.b", 2), ("c.0.d", 3), ("c.1.d", None), ("c.d", None), ("a.x", None)],
+)
+def test_fact_of(name, found):
+    """A fact's own name goes before a path, lists are counted from 0, what is absent is null."""
+    assert fact_of({"a": 1, "a.b": 2, "c": [{"d": 3}]}, name) == found
+
+
+def test_sizes_of_the_captured_graphs_are_kept():
+    """Where SGLang 0.5.17 has them, under the name that finds them again."""
+    kept = kept_facts(CHAIN, info("dflash"))
+    assert kept["cuda_graph_config.decode.bs"][-1] == 32
+    assert kept["disable_overlap_schedule"] is False
+
+
+@pytest.mark.parametrize("value", [3, "3.5", 1.0, True])
+def test_a_server_that_invents_acceptance_is_not_measured(value):
+    """Whatever the fact is called exactly, and although no key asks for it."""
+    with pytest.raises(ServerError, match="simulate_acc_len"):
+        check_identity("t", TREE, {**TREE_INFO, "simulate_acc_len": value})
+
+
+@pytest.mark.parametrize("value", [None, False, 0, -1, ""])
+def test_a_switch_that_is_off_simulates_nothing(value):
+    """SGLang's own default is -1."""
+    check_identity("t", TREE, {**TREE_INFO, "simulate_acc_len": value})
+
+
+@pytest.mark.parametrize(
+    ("server", "told", "captured"),
+    [(TREE, 8, 8), (TREE, 8, None), (AR, None, 1), (AR, None, None)],
+)
+def test_a_right_width_or_no_graph(server, told, captured):
+    """Budget 7: 8 tokens; plain decoding: 1; without a graph there is nothing to compare."""
+    check_verify_width("t", server, told, captured)
+
+
+@pytest.mark.parametrize(
+    ("server", "told", "captured"),
+    [
+        (TREE, 8, 16),
+        (AR, None, 16),
+        (CHAIN.model_copy(update={"block_size": None}), 16, 8),  # the drafter decides the width
+    ],
+)
+def test_a_captured_graph_of_another_width(server, told, captured):
+    """The server says one width and runs another."""
+    with pytest.raises(ServerError) as caught:
+        check_verify_width("t", server, told, captured)
+    assert caught.value.status is Status.WRONG_SERVER
+    assert f"found {captured}" in caught.value.what

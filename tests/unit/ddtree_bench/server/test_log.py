@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ddtree_bench.server.log import FindingCode, LogParser, ServerLog, parse_log
+from ddtree_bench.findings import FindingCode
+from ddtree_bench.server.log import LogParser, ServerLog, parse_log
 from ddtree_bench.status import Status
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "sglang-0.5.17-h200"

@@ -33,6 +33,9 @@ class FakeRunning:
         """The given log."""
         return self.log
 
+    def failure(self):
+        """Nothing that a parser would know."""
+
 
 @dataclass
 class FakeClient:

@@ -10,6 +10,8 @@ import pytest
 from ddtree_bench.columns import TABLES
 from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
+from ddtree_bench.findings import FindingCode
+from ddtree_bench.records import Finding
 from ddtree_bench.status import Status
 from ddtree_bench.tables import build_tables
 from ddtree_bench.tables.write import csv_text
@@ -340,3 +342,80 @@ def test_rows_stand_in_the_order_of_the_configuration(config: Config, two_rounds
     assert list(classes["server"].drop_duplicates()) == ["ar", "chain", "tree"]
     assert list(classes["workload_class"])[:3] == ["short", "longform", "original"]
     assert list(tables["comparisons"]["workload_class"])[:3] == ["all", "short", "longform"]
+
+
+def test_a_server_measured_later_is_undecided(config: Config, run: Any, records: Builders) -> None:
+    """The same round numbers on another day: the ratio is shown, no verdict is given."""
+    hour = 3600.0
+    for server, launch, at_s in (("ar", 1, 0), ("ar", 2, hour), ("tree", 1, 9 * hour),
+                                 ("tree", 2, 10 * hour)):  # fmt: skip
+        cell = records["id"](server, launch, "short")
+        seconds = 0.02 if server == "ar" else 0.01
+        requests = tuple(records["request"](cell, prompt, seconds) for prompt in ("p1", "p2"))
+        measured = records["cell"](cell, requests)
+        late = measured.cell.model_copy(update={"started_unix_s": 1.7e9 + at_s})
+        run.add(server, launch, [measured._replace(cell=late)])
+    row = only(
+        build_tables(run.folders, config)["comparisons"],
+        candidate="tree",
+        relation="baseline",
+        workload_class="all",
+    )
+    assert row["speedup"] == pytest.approx(2.0)
+    assert pd.isna(row["speedup_low"])
+    assert row["verdict"] == "undecided"
+    assert row["verdict_detail"].startswith("not interleaved: ")
+
+
+def test_a_throttled_launch_takes_its_round_out_of_comparisons(
+    config: Config, run: Any, records: Builders
+) -> None:
+    """A launch three times slower moves no ratio; its level is shown all the same."""
+    for launch in (1, 2, 3):
+        for server, s_per_token in (("ar", 0.02), ("chain", 0.01), ("tree", 0.01)):
+            slow = server == "tree" and launch == 2
+            cell = records["id"](server, launch, "short")
+            requests = tuple(
+                records["request"](cell, prompt, s_per_token * (3 if slow else 1))
+                for prompt in ("p1", "p2")
+            )
+            measured = records["cell"](cell, requests)
+            findings = (Finding(code=FindingCode.THROTTLED),) if slow else ()
+            marked = measured.cell.model_copy(update={"findings": findings})
+            run.add(server, launch, [measured._replace(cell=marked)])
+    tables = build_tables(run.folders, config)
+    row = only(tables["comparisons"], candidate="tree", relation="baseline", workload_class="short")
+    assert row["speedup"] == pytest.approx(2.0)
+    assert (row["n_launches"], row["noise_floor"]) == (2, 1.0)
+    assert row["verdict_detail"].endswith("without the throttled rounds 2")
+    assert only(tables["classes"], server="tree")["n_launches"] == 3
+
+
+def test_shape_of_a_tree_by_hand(config: Config, two_rounds: Any) -> None:
+    """Sums over steps: 35 nodes in 5 steps, 15 of them at depth 1, 15 on the spine."""
+    trees = build_tables(two_rounds.folders, config)["trees"]
+    row = only(trees, server="tree")
+    assert (row["steps"], row["nodes_per_step"], row["root_children"]) == (40, 7.0, 3.0)
+    assert (row["deepest"], row["deepest_accepted"], row["accepted_per_step"]) == (3, 3, 3.0)
+    assert row["spine_share"] == pytest.approx(15 / 35)
+    assert row["off_spine_share"] == pytest.approx(3 / 15)
+    assert row["shape"] == "a tree"
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({"spine_nodes": 35}, "a chain: every node is on the spine"),
+        ({"accepted_by_rank": (15, 0)}, "a chain in effect: nothing off the spine was accepted"),
+        ({"accepted_by_rank": None}, "not reported"),
+    ],
+)
+def test_a_tree_that_is_a_chain_is_called_one(
+    config: Config, run: Any, records: Builders, changes: dict[str, Any], shape: str
+) -> None:
+    """No branch, or no use of one, makes a chain."""
+    cell = records["id"]("tree", 1, "short")
+    request = records["request"](cell, "p1", 0.01)
+    tree = request.tree.model_copy(update=changes)
+    run.add("tree", 1, [records["cell"](cell, (request.model_copy(update={"tree": tree}),))])
+    assert only(build_tables(run.folders, config)["trees"], server="tree")["shape"] == shape

@@ -32,6 +32,7 @@ class ScriptedClient(Client):
         self.reply = reply
         self.asked: list[str] = []
         self.samplings: list[Sampling] = []
+        self.templates: list[Mapping[str, object] | None] = []
         self._lock = threading.Lock()
 
     def generate(
@@ -41,9 +42,15 @@ class ScriptedClient(Client):
         return self._answer(self.tokenizer.decode(input_ids), sampling)
 
     def chat(
-        self, messages: Sequence[Mapping[str, str]], sampling: Sampling, *, stream: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        sampling: Sampling,
+        *,
+        stream: bool = True,
+        template: Mapping[str, object] | None = None,
     ) -> Exchange:
         """Answer the last message."""
+        self.templates.append(template)
         return self._answer(messages[-1]["content"], sampling)
 
     def _answer(self, prompt: str, sampling: Sampling) -> Exchange:

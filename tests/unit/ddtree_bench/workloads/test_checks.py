@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from ddtree_bench.prompts import PromptCheck
+from ddtree_bench.prompts import PromptCheck, PythonTestsCheck
 from ddtree_bench.records import Check
 from ddtree_bench.workloads.checks import check_answer, fenced
 
@@ -17,6 +17,23 @@ JSON_SCHEMA: dict[str, Any] = {"kind": "json_schema", "schema": SCHEMA}
 PYTHON: dict[str, Any] = {"kind": "python"}
 YAML: dict[str, Any] = {"kind": "yaml"}
 CONTAINS: dict[str, Any] = {"kind": "contains", "texts": ["Id", "name"]}
+NUMBER: dict[str, Any] = {"kind": "number", "value": 1440}
+SQL: dict[str, Any] = {"kind": "sql", "tables": "CREATE TABLE t (a INTEGER, b TEXT);"}
+CALLS: dict[str, Any] = {
+    "kind": "calls",
+    "calls": [
+        {"tool": "area", "arguments": {"base": [5], "unit": ["", "m"]}},
+        {"tool": "name", "arguments": {"of": ["Big Tree"], "at": [[1, 2]]}},
+    ],
+}
+AREA = '{"tool": "area", "arguments": {"base": 5.0}}'
+NAME = '{"tool": "name", "arguments": {"of": "big tree ", "at": [1, 2]}}'
+TESTS: dict[str, Any] = {
+    "kind": "python_tests",
+    "entry_point": "one",
+    "prelude": "from math import floor",
+    "tests": "def check(candidate):\n    assert candidate() == 1",
+}
 
 
 def verdict(check: dict[str, Any], text: str, finish_reason: str = "stop") -> Check:
@@ -35,6 +52,11 @@ def verdict(check: dict[str, Any], text: str, finish_reason: str = "stop") -> Ch
         (YAML, "a: 1\nb: [2]"),
         (YAML, "```yaml\n- a\n```"),
         (CONTAINS, "ID,NAME,price"),
+        (NUMBER, "24 hours of 60 minutes are 1,440."),
+        (NUMBER, "1440.0"),
+        (SQL, "```sql\nSELECT a FROM t WHERE b = 'x';\n```"),
+        (SQL, "DELETE FROM t"),
+        (CALLS, f"[{NAME}, {AREA}]"),
     ],
 )
 def test_valid_answers(check: dict[str, Any], text: str) -> None:
@@ -58,6 +80,20 @@ def test_valid_answers(check: dict[str, Any], text: str) -> None:
         (YAML, "a: [", "not YAML"),
         (YAML, "!!python/object/apply:os.system [ls]", "not YAML"),
         (CONTAINS, "id only", "'name'"),
+        (NUMBER, "none", "holds no number"),
+        (NUMBER, "1440 minutes or 24 hours", "ends in 24, not in 1440"),
+        (NUMBER, "\N{MINUS SIGN}1440", "ends in -1440"),
+        (SQL, "SELECT c FROM t", "no such column"),
+        (SQL, "SELECT 1; SELECT 2", "one statement"),
+        (SQL, "ATTACH 'file' AS other", "not authorized"),
+        (SQL, "PRAGMA user_version = 3", "not authorized"),
+        (SQL, "a\0b", "not SQL"),
+        (CALLS, f"[{AREA}]", "does not call 'name'"),
+        (CALLS, f"[{AREA}, {AREA}]", "the call of 'area' is not the one expected"),
+        (CALLS, f"[{AREA.replace('5.0', 'true')}, {NAME}]", "'area'"),
+        (CALLS, f"[{NAME.replace('[1, 2]', '[2, 1]')}, {AREA}]", "'name'"),
+        (CALLS, f"[{NAME.replace('at', 'by')}, {AREA}]", "'name'"),
+        (CALLS, "[4]", "not calls"),
     ],
 )
 def test_invalid_answers_say_why(check: dict[str, Any], text: str, detail: str) -> None:
@@ -68,7 +104,7 @@ def test_invalid_answers_say_why(check: dict[str, Any], text: str, detail: str) 
     assert len(check_.detail) <= 200
 
 
-@pytest.mark.parametrize("check", [JSON, JSON_SCHEMA, PYTHON, YAML, CONTAINS])
+@pytest.mark.parametrize("check", [JSON, JSON_SCHEMA, PYTHON, YAML, CONTAINS, NUMBER, SQL, CALLS])
 def test_a_cut_answer_is_invalid_for_that_reason(check: dict[str, Any]) -> None:
     """Max tokens decide before the content does."""
     assert verdict(check, "[1]", "length") == Check(
@@ -80,3 +116,20 @@ def test_an_open_fence_is_no_fence() -> None:
     """Without its end, a fence is part of the text."""
     assert fenced("```json\n{}") == "```json\n{}"
     assert fenced("a\n```\nb\n```\n```\nc\n```") == "b"
+
+
+def test_code_is_only_parsed_by_default() -> None:
+    """The kind says so; the function that was asked for must be there."""
+    wrong = "def one():\n    return 2"
+    assert verdict(TESTS, wrong) == Check(kind="python", valid=True)
+    other = verdict(TESTS, "def two():\n    return 1")
+    assert (other.valid, other.detail) == (False, "does not define one")
+
+
+def test_code_runs_its_tests_where_asked() -> None:
+    """Right, wrong, and code that uses what stands before it."""
+    parsed = PythonTestsCheck.model_validate(TESTS)
+    right = check_answer(parsed, "def one():\n    return floor(1.5)", "stop", "unisolated")
+    wrong = check_answer(parsed, "def one():\n    return 2", "stop", "unisolated")
+    assert right == Check(kind="python_tests", valid=True)
+    assert (wrong.valid, wrong.detail) == (False, "AssertionError:")

@@ -8,12 +8,12 @@ import pytest
 
 from ddtree_bench.client.answers import Answer
 from ddtree_bench.hashing import json_sha256
-from ddtree_bench.prompts import JsonCheck, Prompt
+from ddtree_bench.prompts import JsonCheck, JsonSchemaCheck, Prompt
 from ddtree_bench.records import Event
 from ddtree_bench.status import Status
 from ddtree_bench.workloads.run import measure_cell
 
-TWO_TURNS = Prompt(id="talk", turns=("first?", "second?"), system="Be brief.", tags={"topic": "x"})
+TWO_TURNS = Prompt(id="talk", turns=("first?", "second?"), system="Be brief.", tags={"domain": "x"})
 
 
 def test_the_servers_reply_goes_back_in(scripted: Any, tokenizer: Any, task: Any) -> None:
@@ -25,7 +25,7 @@ def test_the_servers_reply_goes_back_in(scripted: Any, tokenizer: Any, task: Any
     )
     assert (first.turn, second.turn) == (0, 1)
     assert (first.text, second.text) == ("one", "two")
-    assert first.tags == {"topic": "x"}
+    assert first.tags == {"domain": "x"}
 
 
 def test_a_prompt_is_hashed_as_it_is_rendered(scripted: Any, tokenizer: Any, task: Any) -> None:
@@ -90,3 +90,58 @@ def test_sampling_is_seeded_where_there_is_chance(
     assert first != second
     assert seeds(launch=2) == [first, second]
     assert seeds(repeat=2) != [first, second]
+
+
+RECORDED = TWO_TURNS.model_copy(update={"replies": ("said before", "and this")})
+
+
+def test_a_recorded_history_goes_on_with_what_was_said_then(
+    scripted: Any, tokenizer: Any, task: Any
+) -> None:
+    """The second prompt holds the recorded reply; the record holds the server's own."""
+    client = scripted("one", "two")
+    first, _ = measure_cell(client, tokenizer, task(RECORDED, history="recorded"))
+    assert "assistant\nsaid before\nuser\nsecond?" in client.asked[1]
+    assert first.text == "one"
+
+
+def test_an_own_history_ignores_recorded_replies(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """The default."""
+    client = scripted("one", "two")
+    measure_cell(client, tokenizer, task(RECORDED))
+    assert "said before" not in client.asked[1]
+
+
+def test_an_unfinished_conversation_is_not_judged(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """The check is about the last turn's answer, which there is none of."""
+    prompt = TWO_TURNS.model_copy(update={"check": JsonCheck(kind="json")})
+    records = measure_cell(scripted("{}", Status.HTTP_ERROR), tokenizer, task(prompt))
+    assert [each.check for each in records] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("thinking", "sent", "tag"), [(True, True, "on"), (False, False, "off"), (None, None, None)]
+)
+def test_thinking_is_told_to_the_template(
+    scripted: Any, tokenizer: Any, task: Any, thinking: bool, sent: object, tag: str | None
+) -> None:
+    """Sent only where it is configured, and kept as a tag."""
+    client = scripted("one")
+    prompt = Prompt(id="p", turns=("hi",))
+    (record,) = measure_cell(client, tokenizer, task(prompt, route="chat", thinking=thinking))
+    assert (client.templates[0] or {}).get("enable_thinking") == sent
+    assert record.tags.get("thinking") == tag
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+def test_a_schema_constrains_the_last_turn_only(
+    scripted: Any, tokenizer: Any, task: Any, constrained: bool
+) -> None:
+    """And only where it is configured; it is recorded with the sampling that was sent."""
+    schema = {"type": "object"}
+    check = JsonSchemaCheck.model_validate({"kind": "json_schema", "schema": schema})
+    prompt = TWO_TURNS.model_copy(update={"check": check})
+    client = scripted("one", "{}")
+    records = measure_cell(client, tokenizer, task(prompt, constrained=constrained))
+    assert [s.json_schema for s in client.samplings] == [None, schema if constrained else None]
+    assert records[1].sampling.json_schema == client.samplings[1].json_schema

@@ -115,3 +115,16 @@ def test_a_failed_request_ends_the_loop(scripted: Any, tokenizer: Any, task: Any
     records = measure_cell(scripted(CALL, Status.STREAM_ERROR), tokenizer, task(TASK))
     assert [each.status for each in records] == [Status.OK, Status.STREAM_ERROR]
     assert records[1].check is None
+
+
+def test_a_recorded_loop_goes_on_with_the_recorded_calls(
+    scripted: Any, tokenizer: Any, task: Any
+) -> None:
+    """Their results come back; the check judges what this server said."""
+    other = '{"tool": "calculator", "arguments": {"expression": "1 + 1"}}'
+    prompt = TASK.model_copy(update={"replies": (CALL, ANSWER)})
+    client = scripted("no call", other)
+    records = measure_cell(client, tokenizer, task(prompt, history="recorded"))
+    assert "Result: 42" in client.asked[1]
+    # the recorded answer ends the loop after the second request
+    assert [valid for valid, _ in checks(records)] == [False, True]

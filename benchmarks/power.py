@@ -1,0 +1,225 @@
+"""What the verdicts are worth: simulated servers with known speed-ups, judged like any other.
+
+Draws the seconds per token of whole runs (drift of the machine, launches that differ, heavy-tailed
+noise, one throttled launch a run) and sends them through the code that makes the table of
+comparisons. Writes benchmarks/power.json, which the report reads, and the table in docs/method.md.
+
+    PYTHONPATH=src python benchmarks/power.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.random import Generator
+
+from ddtree_bench.columns import CLASSES as CLASSES_TABLE
+from ddtree_bench.columns import OVERALL, POOLED
+from ddtree_bench.config import CLASSES, Config
+from ddtree_bench.schedule import schedule_of
+from ddtree_bench.stats.interval import FloatArray
+from ddtree_bench.stats.proportion import wilson
+from ddtree_bench.tables.comparisons import Comparisons
+from ddtree_bench.tables.panel import Panel
+from ddtree_bench.tables.rounds import Rounds
+from ddtree_bench.tables.rows import frame_of
+
+RUNS = 2000
+SEED = 20261130
+SPEEDUPS = (0.98, 1.00, 1.02, 1.25)
+"""True ones of the four candidates against plain decoding."""
+PROMPT, INTERACTION, LAUNCH, RESIDUAL = 0.3, 0.08, 0.01, 0.03
+"""Standard deviations, log scale: prompts, prompts on one server, launches, the rest."""
+TAIL_DF = 3
+"""Degrees of freedom of the rest: Student's t, whose outliers are many."""
+DRIFT = 0.01
+"""By how much the machine slows down from the first launch to the last, log scale, linear."""
+THROTTLED = 1.5
+"""Times slower is the one launch of each run that is throttled, and flagged so."""
+METHOD_PAGE = Path(__file__).parents[1] / "docs" / "method.md"
+MARKS = ("<!-- power.json: begin -->\n", "<!-- power.json: end -->\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Size of a run."""
+
+    name: str
+    launches: int
+    prompts: int
+    """Of each class."""
+
+
+SETTINGS = (Setting("small", launches=2, prompts=4), Setting("full", launches=4, prompts=20))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of one true speed-up over all runs."""
+
+    runs: int = 0
+    intervals: int = 0
+    held: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, object], truth: float) -> None:
+        """Count a comparison."""
+        low, high = row["speedup_low"], row["speedup_high"]
+        assert isinstance(low, float)
+        assert isinstance(high, float)
+        self.runs += 1
+        self.intervals += low == low
+        self.held += low <= truth <= high
+        self.verdicts[str(row["verdict"])] += 1
+
+    def shares(self) -> dict[str, object]:
+        """Coverage with its own interval, and the share of each verdict."""
+        sure = wilson(self.held, self.intervals, 0.95)
+        return {
+            "runs": self.runs,
+            "coverage": self.held / self.intervals,
+            "coverage_low": sure.low,
+            "coverage_high": sure.high,
+            "verdicts": {name: n / self.runs for name, n in sorted(self.verdicts.items())},
+        }
+
+
+def config_of(setting: Setting) -> Config:
+    """Plain decoding and four candidates."""
+    names = [f"s{speedup:.2f}" for speedup in SPEEDUPS]
+    drafting = {"model": "m", "drafter": "d", "algorithm": "DFLASH", "block_size": 8}
+    return Config.model_validate(
+        {
+            "run": "simulated",
+            "servers": {"ar": {"model": "m"}, **dict.fromkeys(names, drafting)},
+            "workloads": {name: {"class": name, "prompts": "p.jsonl"} for name in CLASSES},
+            "protocol": {"launches": setting.launches},
+        }
+    )
+
+
+def skeleton(config: Config, prompts: int) -> pd.DataFrame:
+    """The rows of a run without its seconds: every server, launch, class and prompt."""
+    launches = range(1, config.protocol.launches + 1)
+    rows = itertools.product(config.servers, launches, CLASSES, range(prompts))
+    frame = pd.DataFrame(rows, columns=["server", "launch", "workload_class", "prompt"])
+    units = frame["workload_class"] + "/" + frame["prompt"].astype(str)
+    return frame.assign(concurrency=1, unit=units)
+
+
+def cells_of(config: Config) -> pd.DataFrame:
+    """The cells of a run in the order of its schedule, a minute apart."""
+    rows = [
+        (turn.server, turn.launch, name, 1, "ok", 60.0 * place)
+        for place, turn in enumerate(schedule_of(config))
+        for name in CLASSES
+    ]
+    columns = ["server", "launch", "workload_class", "concurrency", "status", "started_unix_s"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def drawn(config: Config, prompts: int, throttled: tuple[str, int], rng: Generator) -> FloatArray:
+    """Seconds per token in the order of `skeleton`."""
+    shape = (len(config.servers), config.protocol.launches, len(CLASSES), prompts)
+    turns = schedule_of(config)
+    order = list(config.servers)
+    drift = np.zeros(shape[:2])
+    for place, turn in enumerate(turns):
+        drift[order.index(turn.server), turn.launch - 1] = DRIFT * place / (len(turns) - 1)
+    logs = (
+        -np.log([1.0, *SPEEDUPS])[:, None, None, None]
+        + drift[:, :, None, None]
+        + rng.normal(0, PROMPT, (1, 1, *shape[2:]))
+        + rng.normal(0, INTERACTION, (shape[0], 1, *shape[2:]))
+        + rng.normal(0, LAUNCH, (*shape[:2], 1, 1))
+        + rng.standard_t(TAIL_DF, shape) * RESIDUAL / np.sqrt(TAIL_DF / (TAIL_DF - 2))
+    )
+    server, launch = throttled
+    logs[order.index(server), launch - 1] += np.log(THROTTLED)
+    seconds: FloatArray = np.exp(logs).ravel()
+    return seconds
+
+
+def simulate(setting: Setting, runs: int, rng: Generator) -> dict[float, Tally]:
+    """Judge `runs` simulated runs; a tally for each true speed-up."""
+    config = config_of(setting)
+    frame, cells = skeleton(config, setting.prompts), cells_of(config)
+    nothing = frame_of([], CLASSES_TABLE), frame_of([], OVERALL)
+    tallies = {speedup: Tally() for speedup in SPEEDUPS}
+    names = dict(zip([name for name in config.servers if name != "ar"], SPEEDUPS, strict=True))
+    turns = schedule_of(config)
+    for _ in range(runs):
+        turn = turns[rng.integers(len(turns))]
+        throttled = (turn.server, turn.launch)
+        units = frame.assign(s_per_token=drawn(config, setting.prompts, throttled, rng))
+        kept = units[(units["server"] != throttled[0]) | (units["launch"] != throttled[1])]
+        rounds = Rounds(cells, {throttled})
+        judged = Comparisons(config, cells, Panel(kept, "s_per_token"), rounds).frame(*nothing)
+        pooled = judged[judged["workload_class"] == POOLED]
+        for row in pooled.to_dict("records"):
+            truth = names[str(row["candidate"])]
+            tallies[truth].add({str(key): value for key, value in row.items()}, truth)
+    return tallies
+
+
+def summary(setting: Setting, tallies: Mapping[float, Tally]) -> dict[str, object]:
+    """The figures of one setting."""
+    every = Tally()
+    for tally in tallies.values():
+        every.intervals += tally.intervals
+        every.held += tally.held
+    false = [tallies[truth] for truth in SPEEDUPS if truth <= 1]
+    wrong = max((t.verdicts["faster"] + t.verdicts["faster_below_margin"]) / t.runs for t in false)
+    return {
+        **asdict(setting),
+        "coverage": every.held / every.intervals,
+        "false_faster": wrong,
+        "by_speedup": {f"{truth:.2f}": tally.shares() for truth, tally in tallies.items()},
+    }
+
+
+def page(settings: list[dict[str, object]]) -> str:
+    """The figures as Markdown."""
+    head = "| run | true speed-up | interval holds it | faster | faster, below margin | equivalent "
+    lines = [f"{head}| undecided | slower (either) |", "| --- " * 8 + "|"]
+    for setting in settings:
+        by_speedup = setting["by_speedup"]
+        assert isinstance(by_speedup, dict)
+        for truth, found in by_speedup.items():
+            seen = found["verdicts"]
+            slower = seen.get("slower", 0) + seen.get("slower_below_margin", 0)
+            names = ("faster", "faster_below_margin", "equivalent", "undecided")
+            shares = [found["coverage"], *(seen.get(name, 0) for name in names), slower]
+            cells = " | ".join(f"{share:.1%}" for share in shares)
+            size = f"{setting['launches']} rounds, {setting['prompts']} prompts a class"
+            lines.append(f"| {size} | {truth} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run every setting, write the figures."""
+    rng = np.random.default_rng(SEED)
+    settings = [summary(setting, simulate(setting, RUNS, rng)) for setting in SETTINGS]
+    noise = {
+        "launch": LAUNCH, "interaction": INTERACTION, "residual": RESIDUAL, "tail_df": TAIL_DF,
+        "drift": DRIFT, "throttled": THROTTLED,
+    }  # fmt: skip
+    figures = {"runs": RUNS, "seed": SEED, "level": 0.95, "noise": noise, "settings": settings}
+    text = json.dumps(figures, indent=1)
+    Path(__file__).with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+    table = page(settings)
+    print(table)
+    before, _, rest = METHOD_PAGE.read_text(encoding="utf-8").partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    METHOD_PAGE.write_text(f"{before}{MARKS[0]}{table}{MARKS[1]}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""In what two servers differ besides what the configuration varies between them.
+
+A comparison says something of one factor only if all else is equal. What the running servers say of
+themselves, their variables and their machines are held against each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pandas as pd
+
+from ddtree_bench.columns import DIFFERENCES
+from ddtree_bench.config import Config, Server
+from ddtree_bench.machine import decisive_facts
+from ddtree_bench.records import Launch
+from ddtree_bench.tables.raw import flat
+from ddtree_bench.tables.rows import Value, frame_of
+
+_NAMES: Final = re.compile(r"identity\.(served_model_name|host|\w*port|\w*seed)")
+"""What is different in any two launches and changes nothing."""
+_DECLARED: Final = {
+    "model": r"identity\.model_path|machine\.(model|tokenizer)_sha256",
+    "drafter": r"identity\.speculative_draft_model_path|machine\.drafter_sha256",
+    "algorithm": r"identity\.speculative_(algorithm|num_draft_tokens)",
+    "block_size": r"identity\.speculative_(dflash_block_size|num_draft_tokens)"
+    r"|identity\.log\.(verify_width|drafter\.block_size)",
+    "budget": r"identity\.speculative_(ddtree_budget|num_draft_tokens)|identity\.log\.verify_width",
+    "topk_cap": r"identity\.speculative_ddtree_topk_cap",
+}
+"""Facts that follow from a key of the configuration."""
+_DRAFTING: Final = re.compile(r"identity\.(speculative_|log\.)|machine\.drafter_sha256")
+"""Facts that mean nothing to plain decoding."""
+
+
+def difference_frame(launches: Sequence[Launch], config: Config) -> pd.DataFrame:
+    """The table of differences; a server without a good launch is compared with none."""
+    newest = {
+        launch.server: launch
+        for launch in sorted(launches, key=lambda launch: launch.launch)
+        if launch.status.ok and launch.identity
+    }
+    return frame_of(_rows(newest, config), DIFFERENCES)
+
+
+def pairs(config: Config) -> Iterator[tuple[str, str]]:
+    """Each server with the baseline, and each tree with the chains that verify as many tokens."""
+    baseline = config.analysis.baseline
+    for name, server in config.servers.items():
+        if name != baseline:
+            yield name, baseline
+        if server.algorithm == "DDTREE":
+            for other, chain in config.servers.items():
+                equal = chain.verify_width == server.verify_width
+                if chain.algorithm == "DFLASH" and equal and other != baseline:
+                    yield name, other
+
+
+def _rows(newest: Mapping[str, Launch], config: Config) -> Iterator[Mapping[str, Value]]:
+    for name, reference in pairs(config):
+        if name not in newest or reference not in newest:
+            continue
+        one, other = _facts(newest[name]), _facts(newest[reference])
+        servers = config.servers[name], config.servers[reference]
+        for fact in sorted(one.keys() | other.keys()):
+            if one.get(fact) != other.get(fact) and not _is_declared(fact, *servers):
+                yield {
+                    "server": name,
+                    "reference": reference,
+                    "fact": fact,
+                    "value": one.get(fact),
+                    "reference_value": other.get(fact),
+                }
+
+
+def _facts(launch: Launch) -> dict[str, str]:
+    return {
+        **dict(flat("identity", launch.identity)),
+        **dict(flat("env", launch.environment)),
+        **dict(flat("machine", decisive_facts(launch.machine))),
+    }
+
+
+def _is_declared(fact: str, one: Server, other: Server) -> bool:
+    """Whether the configuration itself makes the two differ in this fact."""
+    if _NAMES.fullmatch(fact):
+        return True
+    if "AR" in (one.algorithm, other.algorithm) and _DRAFTING.match(fact):
+        return True
+    return any(
+        getattr(one, key) != getattr(other, key) and re.fullmatch(pattern, fact)
+        for key, pattern in _DECLARED.items()
+    )

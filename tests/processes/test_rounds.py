@@ -1,0 +1,152 @@
+"""A whole run without Snakemake, on the fake engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from fakes import FAKE_ENGINE, FIRST_MEASURED, write_model, write_prompts
+
+from ddtree_bench.rounds import main
+
+pytestmark = pytest.mark.process
+
+
+class Run:
+    """A configuration of two servers and its results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        server = {"model": str(write_model(folder / "model")), "python": FAKE_ENGINE}
+        prompts = str(write_prompts(folder / "prompts.jsonl", count=1))
+        self.config: dict[str, Any] = {
+            "run": "fake",
+            "servers": {"a": {**server}, "b": {**server}},
+            "workloads": {"short": {"class": "short", "prompts": prompts, "max_new_tokens": 8}},
+            "protocol": {
+                "launches": 2,
+                "attempts": 1,
+                "warmup": {"min_requests": 2, "max_requests": 2},
+            },
+            "analysis": {"baseline": "a"},
+        }
+
+    def arguments(self, *more: str) -> list[str]:
+        """Arguments of the command line; writes the configuration."""
+        path = self.folder / "config.yaml"
+        path.write_text(yaml.safe_dump(self.config), encoding="utf-8")
+        return [str(path), "--results", str(self.folder / "results"), *more]
+
+    def session(self, server: str, launch: int) -> Path:
+        """Where a session has its files."""
+        return self.folder / f"results/fake/sessions/{server}/launch-{launch}"
+
+    def launches(self) -> list[tuple[str, int, str]]:
+        """Server, launch and status of what was launched, in that order."""
+        paths = self.folder.glob("results/fake/sessions/*/*/launch.json")
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        records.sort(key=lambda record: record["started_unix_s"])
+        return [(each["server"], each["launch"], each["status"]) for each in records]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    # main() installs handlers of signals in this process
+    handlers = {number: signal.getsignal(number) for number in (1, 2, 15)}
+    yield Run(tmp_path)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_all_sessions_run_in_mirrored_rounds_and_once(fake, capfd):
+    """A b, b a; the second call finds everything finished and launches nothing."""
+    assert main(fake.arguments()) == 0
+    first = fake.launches()
+    assert first == [("a", 1, "ok"), ("b", 1, "ok"), ("b", 2, "ok"), ("a", 2, "ok")]
+    capfd.readouterr()
+    assert main(fake.arguments()) == 0
+    assert capfd.readouterr().err == "4 sessions, 4 finished before\n"
+
+
+def test_a_failing_server_does_not_stop_the_others(fake):
+    """Its failure is recorded, the other server is measured."""
+    fake.config["servers"]["a"]["args"] = ["--fault", f"die@{FIRST_MEASURED}"]
+    assert main(fake.arguments()) == 0
+    assert [(name, status == "ok") for name, _, status in fake.launches()] == [
+        ("a", False),
+        ("b", True),
+        ("b", True),
+        ("a", False),
+    ]
+
+
+def test_a_server_that_cannot_start_here_does_not_stop_the_others(fake, capfd):
+    """What this machine lacks is said, and the exit code says that results are missing."""
+    fake.config["servers"]["a"]["python"] = "/there/is/none"
+    assert main(fake.arguments()) == 1
+    assert [name for name, _, _ in fake.launches()] == ["b", "b"]
+    assert "a launch 2: no result" in capfd.readouterr().err
+
+
+def test_only_some_servers(fake, capfd):
+    """`--only` measures these; an unknown name is a fault with a hint."""
+    fake.config["protocol"]["launches"] = 1
+    assert main(fake.arguments("--only", "b")) == 0
+    assert [name for name, _, _ in fake.launches()] == ["b"]
+    fake.config["servers"]["dflash"] = fake.config["servers"]["b"]
+    assert main(fake.arguments("--only", "dflahs")) == 2
+    assert 'did you mean "dflash"' in capfd.readouterr().err
+
+
+def test_nothing_is_started_that_would_end_too_late(fake, capfd):
+    """With 100 s to go, sessions of 1000 s wait; their specs are there for others to run."""
+    assert main(fake.arguments("--deadline-s", "100", "--session-s", "1000")) == 1
+    assert fake.launches() == []
+    assert (fake.session("b", 2) / "spec.json").exists()
+    assert "about 1000 s, 100 s left" in capfd.readouterr().err
+    # an earlier launch tells better: once measured, a server's seconds are known
+    fake.config["protocol"]["launches"] = 1
+    assert main(fake.arguments("--only", "a")) == 0
+    fake.config["protocol"]["launches"] = 2
+    assert main(fake.arguments("--only", "a", "--deadline-s", "100", "--session-s", "1000")) == 0
+
+
+def test_a_changed_server_is_measured_again_and_no_other(fake):
+    """Old outputs beside a new spec are not taken for its results."""
+    fake.config["protocol"]["launches"] = 1
+    assert main(fake.arguments()) == 0
+    before = (fake.session("a", 1) / "launch.json").read_bytes()
+    fake.config["servers"]["b"]["env"] = {"SOMETHING": "else"}
+    assert main(fake.arguments()) == 0
+    assert (fake.session("a", 1) / "launch.json").read_bytes() == before
+    launch = json.loads((fake.session("b", 1) / "launch.json").read_text(encoding="utf-8"))
+    assert launch["environment"]["SOMETHING"] == "else"
+
+
+def test_a_signal_ends_the_session_and_its_server(fake):
+    """After SIGTERM no process of the run is left, and no further session starts."""
+    fake.config["servers"]["a"]["args"] = ["--fault", f"hang@{FIRST_MEASURED}"]
+    command = [sys.executable, "-m", "ddtree_bench.rounds", *fake.arguments()]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=fake.folder) as process:
+        family: list[psutil.Process] = []
+        deadline_s = time.monotonic() + 60
+        while len(family) < 2:  # the session and its server
+            assert time.monotonic() < deadline_s
+            family = psutil.Process(process.pid).children(recursive=True)
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert alive == []
+    assert fake.launches() == []

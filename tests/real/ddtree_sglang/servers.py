@@ -1,0 +1,90 @@
+"""Starts DDTREE servers on this machine's CPU."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from ddtree_bench.chat_template import PromptTokenizer
+from ddtree_bench.client.client import Client
+from ddtree_bench.config import Server, load_config
+from ddtree_bench.server.deadline import Deadline
+from ddtree_bench.server.process import Command, ServerProcess, free_port
+from ddtree_bench.server.readiness import wait_until_ready
+
+ROOT = Path(__file__).parents[3]
+CONFIG = ROOT / "config/sglang-cpu.yaml"
+PLUGIN_SITE = "src/ddtree_sglang/site"
+START_PATIENCE_S = 240.0
+ANSWER_PATIENCE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that answers, and where it writes."""
+
+    url: str
+    log: Path
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The JSON answer to a JSON body."""
+        response = requests.post(f"{self.url}{path}", json=body, timeout=ANSWER_PATIENCE_S)
+        response.raise_for_status()
+        return response.json()
+
+    def answer(self, prompt: Sequence[int], max_new_tokens: int, **sampling: Any) -> dict[str, Any]:
+        """The answer to token ids; greedy unless `sampling` says otherwise."""
+        settings = {"temperature": 0, "max_new_tokens": max_new_tokens} | sampling
+        return self.post("/generate", {"input_ids": list(prompt), "sampling_params": settings})
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, at_once: int
+    ) -> list[dict[str, Any]]:
+        """Answers in the order of the prompts, so many at a time."""
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(lambda prompt: self.answer(prompt, max_new_tokens), prompts))
+
+
+def configured() -> Server:
+    """The chain's server of the configuration; skips where something it needs is not there."""
+    server = load_config(CONFIG).servers["dflash-b16"]
+    for path in filter(None, (server.python, server.model, server.drafter)):
+        if not (ROOT / path).exists():
+            pytest.skip(f"{path} is missing; docs/sglang-cpu.md says how to get it")
+    return server
+
+
+@contextmanager
+def serving(name: str, folder: Path, *args: str) -> Iterator[Running]:
+    """A server with the given arguments after the configuration's, with overlap scheduling."""
+    server, port = configured(), free_port()
+    common = [arg for arg in server.args if arg != "--disable-overlap-schedule"]
+    argv = [server.python, "-m", "sglang.launch_server", "--model-path", server.model]
+    argv += ["--port", str(port), "--sleep-on-idle", *common, *args]
+    paths = f"{server.env['PYTHONPATH']}:{PLUGIN_SITE}"
+    env = {**os.environ, **server.env, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
+    process = ServerProcess(Command(tuple(argv), env), folder / f"{name}.log", port)
+    url = f"http://127.0.0.1:{port}"
+    prompt = PromptTokenizer.load(Path(server.model)).render([{"role": "user", "content": "Hi"}])
+    with Client(url, model=name, timeout_s=ANSWER_PATIENCE_S) as client, process:
+        wait_until_ready(process, client, prompt, Deadline.after(START_PATIENCE_S))
+        yield Running(url, process.log_path)
+
+
+@contextmanager
+def tree_server(
+    folder: Path, budget: int, topk: int, *args: str, name: str | None = None
+) -> Iterator[Running]:
+    """A DDTREE server; `folder` gets its log."""
+    drafter = configured().drafter
+    assert drafter is not None
+    flags = ("--speculative-algorithm", "DDTREE", "--speculative-draft-model-path", drafter)
+    sizes = ("--speculative-ddtree-budget", str(budget), "--speculative-ddtree-topk-cap", str(topk))
+    with serving(name or f"tree-b{budget}-k{topk}", folder, *flags, *sizes, *args) as server:
+        yield server

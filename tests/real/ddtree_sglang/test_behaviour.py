@@ -1,0 +1,247 @@
+"""One server, and everything a request can do to a tree: ends, batches, caches, limits."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from real.ddtree_sglang.servers import ROOT, Running, serving, tree_server
+
+pytestmark = pytest.mark.heavy
+
+BUDGET, TOPK = 15, 8
+TOKENS = 96
+REFERENCE = ROOT / "benchmarks/reference_engine.json"
+REFERENCE_TOKENS = 192
+"""New tokens a prompt at most in the reference engine's figures."""
+LEAST_OF_REFERENCE = 0.97
+EOS = 2
+
+
+@pytest.fixture(scope="module")
+def tree(logs: Path) -> Iterator[Running]:
+    """The server that all tests here ask."""
+    with tree_server(logs, BUDGET, TOPK, "--speculative-ddtree-trace", name="tree") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def alone(tree: Running, prompts: list[list[int]]) -> list[dict[str, Any]]:
+    """Answers to all prompts, one at a time."""
+    return tree.answers(prompts, REFERENCE_TOKENS, at_once=1)
+
+
+def acceptance(answers: Sequence[dict[str, Any]]) -> float:
+    """Tokens a verify step, bonus included, pooled."""
+    steps = sum(answer["meta_info"]["spec_verify_ct"] for answer in answers)
+    accepted = sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers)
+    return (steps + accepted) / steps
+
+
+def first_difference(some: Sequence[int], others: Sequence[int]) -> int | None:
+    """Where two answers part, if they do."""
+    places = range(min(len(some), len(others)))
+    return next((i for i in places if some[i] != others[i]), None)
+
+
+def test_acceptance_is_that_of_the_reference_engine(alone: list[dict[str, Any]]) -> None:
+    """Same prompts, same tree; the reference runs in float32 and this server in bf16."""
+    figures = json.loads(REFERENCE.read_text(encoding="utf-8"))
+    wanted = figures["arms"]["tree 15/8"]["acceptance_length"]
+    assert acceptance(alone) >= LEAST_OF_REFERENCE * wanted
+
+
+def test_server_info_shows_the_trees_sizes(tree: Running) -> None:
+    """Beside what SGLang says of itself."""
+    info = requests.get(f"{tree.url}/server_info", timeout=30).json()
+    assert info["speculative_algorithm"] == "DDTREE"
+    assert info["speculative_ddtree_budget"] == BUDGET
+    assert info["speculative_ddtree_topk_cap"] == TOPK
+    assert info["speculative_num_draft_tokens"] == BUDGET + 1
+    assert info["speculative_dflash_block_size"] == 16
+
+
+@pytest.mark.parametrize("at_once", [4, 8])
+def test_a_batch_answers_like_one_at_a_time(
+    at_once: int, tree: Running, prompts: list[list[int]], alone: list[dict[str, Any]]
+) -> None:
+    """Other row counts round differently, so a few texts may part; acceptance may not."""
+    together = tree.answers(prompts, REFERENCE_TOKENS, at_once=at_once)
+    parted = [
+        first_difference(a["output_ids"], b["output_ids"])
+        for a, b in zip(alone, together, strict=True)
+    ]
+    assert sum(place is None for place in parted) >= len(prompts) / 2
+    assert acceptance(together) == pytest.approx(acceptance(alone), rel=0.05)
+
+
+def test_a_length_limit_cuts_inside_a_path(tree: Running, prompts: list[list[int]]) -> None:
+    """Every shorter answer is the beginning of the longest, to the token."""
+    whole = tree.answer(prompts[0], 32)["output_ids"]
+    for limit in range(1, len(whole)):
+        answer = tree.answer(prompts[0], limit)
+        assert answer["output_ids"] == whole[:limit]
+        assert answer["meta_info"]["finish_reason"]["type"] == "length"
+
+
+def test_a_stop_token_cuts_inside_a_path(tree: Running, prompts: list[list[int]]) -> None:
+    """Whichever token of an answer is the stop, the answer ends with its first occurrence."""
+    whole = tree.answer(prompts[0], 32)["output_ids"]
+    for token in dict.fromkeys(whole):
+        answer = tree.answer(prompts[0], 32, stop_token_ids=[token])
+        assert answer["output_ids"] == whole[: whole.index(token) + 1]
+
+
+def test_an_answer_ends_with_the_end_of_text(alone: list[dict[str, Any]]) -> None:
+    """Nothing that a tree accepted behind it is kept."""
+    ended = [a for a in alone if a["meta_info"]["finish_reason"]["type"] == "stop"]
+    assert ended
+    for answer in ended:
+        assert answer["output_ids"].index(EOS) == len(answer["output_ids"]) - 1
+
+
+def test_a_cached_prefix_continues_an_answer(
+    tree: Running, prompts: list[list[int]], alone: list[dict[str, Any]]
+) -> None:
+    """Moved cache entries and the drafter's appended ones are those of a fresh prompt."""
+    long = [(p, a["output_ids"]) for p, a in zip(prompts, alone, strict=True)]
+    long = [(p, ids) for p, ids in long if len(ids) >= 64]
+    resumed = [tree.answer([*p, *ids[:32]], len(ids) - 32) for p, ids in long]
+    assert all(answer["meta_info"]["cached_tokens"] >= 24 for answer in resumed)
+    same = sum(a["output_ids"] == ids[32:] for a, (_, ids) in zip(resumed, long, strict=True))
+    assert same >= len(long) / 2
+    assert acceptance(resumed) > 0.9 * acceptance(alone)
+
+
+def test_an_aborted_request_leaves_the_others_alone(
+    tree: Running, prompts: list[list[int]], alone: list[dict[str, Any]]
+) -> None:
+    """A client that hangs up frees its slots while another answer goes on."""
+    hung_up = threading.Event()
+
+    def hang_up() -> None:
+        body = {
+            "input_ids": prompts[5],
+            "sampling_params": {"temperature": 0, "max_new_tokens": 512, "ignore_eos": True},
+            "stream": True,
+        }
+        with requests.post(f"{tree.url}/generate", json=body, stream=True, timeout=60) as stream:
+            next(stream.iter_lines())
+        hung_up.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        gone = pool.submit(hang_up)
+        kept = pool.submit(tree.answer, prompts[6], TOKENS)
+        gone.result()
+        assert len(kept.result()["output_ids"]) == min(TOKENS, len(alone[6]["output_ids"]))
+    assert hung_up.is_set()
+    assert tree.answer(prompts[0], 32)["output_ids"] == alone[0]["output_ids"][:32]
+
+
+def test_a_traced_answer_shows_its_trees(tree: Running, prompts: list[list[int]]) -> None:
+    """An entry a verify step; the accepted paths spell the answer."""
+    answer = tree.answer(prompts[0], 32)
+    meta, ids = answer["meta_info"], answer["output_ids"]
+    steps = [(i, entry) for i, entry in enumerate(meta["ddtree_trace"]) if entry is not None]
+    assert len(steps) == meta["spec_verify_ct"]
+    for place, step in steps:
+        assert len(step["tokens"]) == len(step["parents"]) == len(step["log_probs"]) == BUDGET + 1
+        assert step["tokens"][0] == ids[place - 1]  # the bonus token of the step before
+        spelled = [step["tokens"][node] for node in step["path"][1:]]
+        assert spelled[: len(ids) - place] == ids[place : place + len(spelled)]
+        assert step["path"] == sorted(step["path"])
+
+
+def test_log_probabilities_are_refused_with_the_reason(
+    tree: Running, prompts: list[list[int]]
+) -> None:
+    """As DFLASH refuses them, for the request and not for the server."""
+    body = {"input_ids": prompts[0], "return_logprob": True}
+    response = requests.post(f"{tree.url}/generate", json=body, timeout=60)
+    assert "return_logprob" in response.text
+    assert response.status_code == 400
+
+
+@pytest.mark.parametrize("budget", [8, 31])
+def test_requests_run_into_the_context_limit(
+    budget: int, prompts: list[list[int]], logs: Path
+) -> None:
+    """The CPU's kernel raises where a step would write past a request's row."""
+    name = f"limit-b{budget}"
+    with tree_server(logs, budget, TOPK, "--context-length", "128", name=name) as server:
+        asked = [*prompts[5:8], prompts[12]]
+
+        def fill(prompt: list[int]) -> dict[str, Any]:
+            return server.answer(prompt, 127 - len(prompt), ignore_eos=True)
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(fill, asked))
+    for prompt, answer in zip(asked, answers, strict=True):
+        assert len(answer["output_ids"]) == 127 - len(prompt)
+        assert answer["meta_info"]["finish_reason"]["type"] == "length"
+
+
+def test_a_long_prompt_is_read_in_chunks(prompts: list[list[int]], logs: Path) -> None:
+    """The drafter's cache is filled chunk by chunk, and drafts are accepted afterwards."""
+    with tree_server(logs, BUDGET, TOPK, "--chunked-prefill-size", "64", name="chunks") as server:
+        prompt = [token for prompt in prompts[:10] for token in prompt]
+        answer = server.answer(prompt, 48)
+    assert answer["meta_info"]["spec_num_correct_drafts"] > 0
+    assert len(answer["output_ids"]) > 0
+
+
+def test_without_overlap_the_answers_are_the_same(
+    prompts: list[list[int]], alone: list[dict[str, Any]], logs: Path
+) -> None:
+    """The scheduler's lead changes when things happen, not what."""
+    flag = "--disable-overlap-schedule"
+    with tree_server(logs, BUDGET, TOPK, flag, name="no-overlap") as server:
+        answers = server.answers(prompts[:4], REFERENCE_TOKENS, at_once=1)
+    assert [a["output_ids"] for a in answers] == [a["output_ids"] for a in alone[:4]]
+    counts = [a["meta_info"]["spec_verify_ct"] for a in answers]
+    assert counts == [a["meta_info"]["spec_verify_ct"] for a in alone[:4]]
+
+
+def test_retracted_requests_go_on_where_they_were(
+    prompts: list[list[int]],
+    alone: list[dict[str, Any]],
+    logs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SGLang's own switch takes requests out of the batch at random and puts them back."""
+    monkeypatch.setenv("SGLANG_TEST_RETRACT", "1")
+    with tree_server(logs, BUDGET, TOPK, name="retract") as server:
+        answers = server.answers(prompts[:8], TOKENS, at_once=8)
+    for answer, whole in zip(answers, alone, strict=False):
+        assert len(answer["output_ids"]) == min(TOKENS, len(whole["output_ids"]))
+    log = (logs / "retract.log").read_text(encoding="utf-8", errors="replace")
+    assert "Traceback" not in log
+
+
+def test_an_impossible_size_ends_the_start_with_the_reason(logs: Path) -> None:
+    """Before the model is loaded."""
+    from ddtree_bench.errors import ServerError  # its message holds the end of the log
+
+    with pytest.raises(ServerError) as caught, tree_server(logs, 0, TOPK, name="no-budget"):
+        pass
+    text = str(caught.value) + (logs / "no-budget.log").read_text(encoding="utf-8")
+    assert "must be 1 to 255, got 0" in text
+    assert "Load weight begin" not in text
+
+
+def test_other_algorithms_are_left_alone(logs: Path, prompts: list[list[int]]) -> None:
+    """DFLASH with the plug-in loaded reports its own fields and none of ours."""
+    from real.ddtree_sglang.servers import configured
+
+    drafter = configured().drafter
+    assert drafter is not None
+    flags = ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", drafter)
+    with serving("dflash", logs, *flags) as server:
+        meta = server.answer(prompts[0], 32)["meta_info"]
+        info = requests.get(f"{server.url}/server_info", timeout=30).json()
+    assert meta["spec_num_correct_drafts"] > 0
+    assert not [key for key in [*meta, *info] if "ddtree" in key]

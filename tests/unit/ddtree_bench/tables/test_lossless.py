@@ -1,0 +1,123 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ddtree_bench.config import Config
+from ddtree_bench.records import Check
+from ddtree_bench.tables import build_tables
+from ddtree_bench.tables.logprobs import TopLogprobs
+from ddtree_bench.tables.lossless import LosslessTable
+
+Answers = dict[str, Sequence[dict[str, Any]]]
+Make = Callable[..., LosslessTable]
+LOOP = {"output_ids": (4, 5, 6) * 10}
+FAILED = {"check": Check(kind="json", valid=False)}
+
+
+@pytest.fixture
+def table(config: Config, records: dict[str, Callable[..., Any]]) -> Make:
+    """A table from what each server answered to the questions p0, p1, … in one launch."""
+
+    def make(answers: Answers) -> LosslessTable:
+        made = LosslessTable(config)
+        for server, some in answers.items():
+            cell = records["id"](server, 1, "short")
+            requests = tuple(
+                records["request"](cell, f"p{number}", 0.01, **changes)
+                for number, changes in enumerate(some)
+            )
+            made.add_cell(records["cell"](cell, requests))
+        return made
+
+    return make
+
+
+def row(table: LosslessTable, server: str = "tree") -> pd.Series:
+    return table.frame().set_index("server").loc[server]
+
+
+def place(table: Make, top: tuple[tuple[int, float], ...], emitted: int = 9) -> pd.Series:
+    """The tree's row, its third token `emitted` where the baseline said 3."""
+    made = table({"ar": [{"output_ids": (1, 2, 3)}], "tree": [{"output_ids": (1, 2, emitted)}]})
+    sha = made._answers["ar"][0].question[3]  # of the builder's prompt
+    made.add_logprobs([TopLogprobs(prompt_sha256=sha, turn=0, position=2, top=top)])
+    return row(made)
+
+
+def test_a_near_tie_is_no_fault(table: Make) -> None:
+    """The emitted token lies 0.02 nats below the first choice: rounding decides."""
+    found = place(table, ((3, -0.70), (9, -0.72)))
+    assert (found["near_ties"], found["regret_faults"], found["not_judged"]) == (1, 0, 0)
+    assert found["worst_regret_nats"] == pytest.approx(0.02)
+    assert found["verdict"] == "sound"
+
+
+def test_a_regret_above_the_tie_is_a_fault(table: Make) -> None:
+    """The target would not have said it: one such token makes the server faulty."""
+    found = place(table, ((3, -0.1), (9, -3.1)))
+    assert (found["regret_faults"], found["verdict"]) == (1, "faulty")
+    assert found["verdict_detail"] == "1 tokens more than 0.1 nats below the first choice"
+
+
+def test_without_log_probabilities_a_difference_is_not_judged(table: Make) -> None:
+    """Nobody knows what the target thought there."""
+    found = row(table({"ar": [{"output_ids": (1, 2)}], "tree": [{"output_ids": (1, 3)}]}))
+    assert (found["not_judged"], found["regret_faults"], found["verdict"]) == (1, 0, "sound")
+    assert pd.isna(found["worst_regret_nats"])
+
+
+def test_a_server_that_loops_is_faulty(table: Make) -> None:
+    """Six questions on which only the baseline is sound: 2 · 0.5⁶ = 0.03."""
+    found = row(table({"ar": [{}] * 6, "tree": [LOOP] * 6}))
+    assert (found["loops"], found["worse"], found["better"]) == (6, 6, 0)
+    assert found["verdict"] == "faulty"
+
+
+def test_five_loops_may_be_chance(table: Make) -> None:
+    """2 · 0.5⁵ = 0.06 is above 5 %."""
+    assert row(table({"ar": [{}] * 5, "tree": [LOOP] * 5}))["verdict"] == "sound"
+
+
+def test_what_the_target_does_itself_is_no_fault(table: Make) -> None:
+    """A target that loops and breaks its JSON is what a lossless server repeats."""
+    some = [LOOP] * 6 + [FAILED] * 6
+    found = row(table({"ar": some, "tree": some}))
+    assert (found["loops"], found["broken"], found["worse"]) == (6, 6, 0)
+    assert found["verdict"] == "sound"
+
+
+def test_what_goes_either_way_is_no_fault(table: Make) -> None:
+    """Ten questions worse and four better: two-sided p = 0.18."""
+    plain: list[dict[str, Any]] = [{}] * 10 + [FAILED] * 4
+    tree: list[dict[str, Any]] = [FAILED] * 10 + [{}] * 4
+    found = row(table({"ar": plain, "tree": tree}))
+    assert (found["worse"], found["better"], found["verdict"]) == (10, 4, "sound")
+
+
+def test_an_empty_answer_is_counted(table: Make) -> None:
+    """No token at all, or a lone stop token without text."""
+    empty = [{"output_ids": ()}, {"output_ids": (2,), "completion_tokens": 1, "text": ""}]
+    assert row(table({"ar": [{}] * 2, "tree": empty}))["empty"] == 2
+
+
+def test_a_faulty_server_keeps_its_numbers_not_its_rank(config: Config, run: Any,
+                                                        records: Any) -> None:  # fmt: skip
+    """Its speed-up stands with its interval, the verdict is `faulty`; others note it."""
+    prompts = [f"p{number}" for number in range(6)]
+    for launch in (1, 2):
+        for server, seconds, changes in (("ar", 0.02, {}), ("chain", 0.01, {}),
+                                         ("tree", 0.005, LOOP)):  # fmt: skip
+            cell = records["id"](server, launch, "short")
+            requests = tuple(
+                records["request"](cell, prompt, seconds, text="x", **changes) for prompt in prompts
+            )
+            run.add(server, launch, [records["cell"](cell, requests)])
+    comparisons = build_tables(run.folders, config)["comparisons"]
+    found = comparisons[
+        (comparisons["candidate"] == "tree") & (comparisons["relation"] == "baseline")
+    ]
+    assert set(found["verdict"]) == {"faulty"}
+    assert found["speedup"].to_numpy() == pytest.approx([4.0, 4.0])
+    assert found["verdict_detail"].str.contains("by speed alone: faster by more than").all()

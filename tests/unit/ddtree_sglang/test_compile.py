@@ -1,0 +1,66 @@
+"""The kernels compiled for GPUs that are not here: Triton needs only its own assembler."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason="the kernels work on tensors")
+pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+SHARED_MEMORY_BYTES = 99 * 1024
+"""What a program may take on sm_120; sm_90 has more."""
+
+# A process of its own: this one's Triton interprets kernels instead of compiling them.
+PROGRAM = """
+import json, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from ddtree_sglang import candidates_kernel, tree_kernel
+
+def compiled(kernel, pointers, constants, warps):
+    names = kernel.arg_names
+    signature = {n: "constexpr" if n in constants else pointers.get(n, "*i32") for n in names}
+    source = ASTSource(kernel, signature, constexprs=constants)
+    made = triton.compile(
+        source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options={"num_warps": warps}
+    )
+    return made.metadata.shared
+
+longs = dict.fromkeys(
+    ("ids", "bonus", "prefix_lens", "tokens", "children", "siblings", "positions"), "*i64"
+)
+floats = dict.fromkeys(("log_probs", "scores", "values", "norms"), "*fp32")
+grow = lambda width, lanes, warps: compiled(
+    tree_kernel._grow, longs | floats | {"mask": "*u8"},
+    dict(LEVELS=15, TOPK=8, WIDTH=width, LANES=lanes, RANKS=8, LEVEL_LANES=16, FULL_MASK=True,
+         COUNT_STRIDE=24, REQUEST_LANES=64), warps)
+pieces = dict(PIECES=38, TOPK=8, SLOTS=8, LAST=2**31 - 1)
+print(json.dumps({
+    "tree 16": grow(16, 16, 1),
+    "tree 65": grow(65, 128, 1),
+    "tree 256": grow(256, 256, 2),
+    "walk": compiled(tree_kernel._follow, {"tokens": "*i64"},
+        dict(DEPTH=15, TOPK=8, WIDTH=65, LANES=128, RANK_LANES=8, COUNT_STRIDE=24), 1),
+    "pieces": compiled(candidates_kernel._reduce_pieces,
+        floats | {"logits": "*bf16", "stride": "i32", "VOCABULARY": "i32"},
+        pieces | dict(PIECE=4096), 4),
+    "merge": compiled(candidates_kernel._merge_pieces, floats | {"ids": "*i64"},
+        pieces | dict(PIECE_LANES=64, ENTRY_LANES=512), 4),
+}))
+"""
+
+
+@pytest.mark.parametrize("capability", ["90", "120"])
+def test_the_kernels_compile_and_fit(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For Hopper and for consumer Blackwell, with the shared memory that the smaller one has."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, capability], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shared = json.loads(done.stdout)
+    assert len(shared) == 6
+    assert max(shared.values()) <= SHARED_MEMORY_BYTES, shared

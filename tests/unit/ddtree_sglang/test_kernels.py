@@ -1,0 +1,119 @@
+"""The Triton kernels against their definitions in torch; without a GPU in Triton's interpreter."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the kernels work on tensors")
+pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+from ddtree_sglang.candidates import top_candidates  # noqa: E402 - after the checks above
+from ddtree_sglang.candidates_kernel import top_candidates_on_gpu  # noqa: E402
+from ddtree_sglang.tree import (  # noqa: E402
+    ancestor_mask,
+    count_nodes,
+    count_ranks,
+    follow,
+    grow_trees,
+    write_full_mask,
+)
+from ddtree_sglang.tree_kernel import follow_on_gpu, grow_trees_on_gpu  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+FIELDS = ("tokens", "parents", "depths", "ranks", "scores", "children", "siblings")
+
+
+def draw(seed: int, shape: tuple[int, int, int], *, ties: bool) -> tuple[torch.Tensor, ...]:
+    """Candidates in descending order, tokens, bonus tokens and prefix lengths of a batch."""
+    generator = torch.Generator().manual_seed(seed)
+    log_probs = -5 * torch.rand(shape, generator=generator)
+    if ties:
+        coarse = torch.tensor([0.0, -0.25, -0.5, -1.0, -3.0, -torch.inf])
+        log_probs = coarse[torch.randint(0, 6, shape, generator=generator)]
+    log_probs = log_probs.sort(-1, descending=True).values
+    tokens = torch.randint(0, 1000, shape, generator=generator)
+    bonus = torch.randint(0, 1000, shape[:1], generator=generator)
+    prefix_lens = torch.randint(1, 20, shape[:1], generator=generator)
+    return tuple(part.to(DEVICE) for part in (log_probs, tokens, bonus, prefix_lens))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "width"),
+    [((1, 1, 1), 2), ((3, 5, 4), 9), ((2, 15, 8), 16), ((1, 15, 8), 33), ((2, 7, 1), 17)],
+)
+def test_the_tree_kernel_does_what_its_definition_does(
+    shape: tuple[int, int, int], width: int, ties: bool
+) -> None:
+    """Trees, positions, counts and the mask's cells; no other cell of the mask is touched."""
+    log_probs, tokens, bonus, prefix_lens = draw(width, shape, ties=ties)
+    wanted = grow_trees(log_probs, tokens, bonus, width)
+    mask = torch.full((int((width * (prefix_lens + width)).sum()) + 3,), 7, dtype=torch.uint8)
+    wanted_mask, mask = mask.to(DEVICE), mask.to(DEVICE).clone()
+    write_full_mask(ancestor_mask(wanted), prefix_lens, wanted_mask)
+    levels = shape[1]
+    counts = torch.full((shape[0], levels + 3), -7, dtype=torch.int32, device=DEVICE)
+    trees, positions = grow_trees_on_gpu(
+        log_probs, tokens, bonus, prefix_lens, width, mask, counts, full_mask=True
+    )
+    for name in FIELDS:
+        assert torch.equal(getattr(trees, name), getattr(wanted, name)), name
+    assert torch.equal(positions, prefix_lens[:, None] + wanted.depths)
+    assert torch.equal(mask, wanted_mask)
+    assert torch.equal(counts[:, : levels + 1], count_nodes(wanted, levels))
+    assert counts[:, levels + 1 :].eq(-7).all()
+
+
+def test_the_tree_kernel_writes_masks_without_prefixes() -> None:
+    """N × N cells a request, as the CPU's backend reads them."""
+    log_probs, tokens, bonus, prefix_lens = draw(1, (2, 4, 3), ties=True)
+    mask = torch.empty(2 * 6 * 6, dtype=torch.bool, device=DEVICE)
+    counts = torch.empty(2, 5, dtype=torch.int32, device=DEVICE)
+    trees, _ = grow_trees_on_gpu(
+        log_probs, tokens, bonus, prefix_lens, 6, mask, counts, full_mask=False
+    )
+    assert torch.equal(mask.view(2, 6, 6), ancestor_mask(trees))
+
+
+@pytest.mark.parametrize("accept_lens", [(1, 3), (4, 2)])
+def test_the_walk_kernel_does_what_its_definition_does(accept_lens: tuple[int, int]) -> None:
+    """Paths and ranks, for paths that end early and late."""
+    log_probs, tokens, bonus, _ = draw(3, (2, 3, 4), ties=False)
+    trees = grow_trees(log_probs, tokens, bonus, 20)
+    # the target follows each tree's last node of depth 3
+    paths = []
+    for r in range(2):
+        at = int((trees.depths[r] == 3).nonzero()[-1])
+        path = []
+        while at > 0:
+            path.insert(0, int(trees.tokens[r, at]))
+            at = int(trees.parents[r, at])
+        paths.append(path + [5] * 17)
+    next_tokens = torch.tensor(paths, dtype=torch.int32, device=DEVICE)
+    lengths = torch.tensor(accept_lens, dtype=torch.int32, device=DEVICE)
+    wanted = follow(trees, next_tokens, lengths, 3)
+    counts = torch.full((2, 6), -7, dtype=torch.int32, device=DEVICE)
+    path = follow_on_gpu(trees, next_tokens, lengths, 3, counts[:, 1:5])
+    assert torch.equal(path, wanted)
+    assert (wanted >= 0).sum(1).tolist() == [length - 1 for length in accept_lens]
+    assert torch.equal(counts[:, 1:5], count_ranks(trees, wanted, 4))
+    assert counts[:, 0].eq(-7).all()
+    assert counts[:, 5].eq(-7).all()
+
+
+@pytest.mark.parametrize(("vocabulary", "topk"), [(5, 5), (4096, 1), (9000, 8)])
+@pytest.mark.parametrize("all_equal", [False, True])
+def test_the_candidate_kernel_does_what_its_definition_does(
+    vocabulary: int, topk: int, all_equal: bool
+) -> None:
+    """Same tokens; log-probabilities up to the order of one sum of `vocabulary` terms."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = torch.randn(4, vocabulary, generator=generator).bfloat16().to(DEVICE)
+    logits[1, 3:] = -torch.inf
+    if all_equal:
+        logits[:] = 2.0
+    wanted, wanted_ids = top_candidates(logits, topk)
+    log_probs = torch.empty(4, topk, device=DEVICE)
+    ids = torch.empty(4, topk, dtype=torch.int64, device=DEVICE)
+    top_candidates_on_gpu(logits, log_probs, ids)
+    possible = wanted > -torch.inf
+    assert torch.equal(ids[possible], wanted_ids[possible])
+    torch.testing.assert_close(log_probs, wanted, atol=5e-6, rtol=1e-6)
