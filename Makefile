@@ -3,6 +3,8 @@
 # make lint      ruff, snakefmt, mypy, snakemake --lint
 # make plan      show sessions, cells and expected minutes; starts nothing
 # make retry     try failed measurements again
+# make report-sglang-cpu  the same pipeline on stock SGLang without a GPU (a check, 9 GB to install)
+# make report-example     the report of the H200 run from its raw results; no GPU needed
 # make docs      write the pages that are made from the code
 # make clean     remove results and reports;  make distclean also removes environments and models
 #
@@ -12,14 +14,22 @@ CONFIG ?= config/config.yaml
 CORES  ?= 1
 WORKFLOW := .venv
 REFERENCE := .venv-reference
+SGLANG_CPU := .venv-sglang-cpu
 PATH := $(CURDIR)/$(WORKFLOW)/bin:$(PATH)
 export PATH
 export PYTHONPATH := $(CURDIR)/src
 
-.PHONY: report plan retry env env-dev test test-all lint docs clean distclean help
+.PHONY: report report-sglang-cpu report-example plan retry env env-dev env-sglang-cpu
+.PHONY: test test-all lint docs clean distclean help
 
 report: env
 	snakemake --cores $(CORES) --configfile $(CONFIG)
+
+report-sglang-cpu: env env-sglang-cpu
+	snakemake --cores $(CORES) --configfile config/sglang-cpu.yaml
+
+report-example: env
+	scripts/report-example
 
 plan: env
 	python -m ddtree_bench.plan $(CONFIG)
@@ -35,10 +45,13 @@ env-dev:
 	@scripts/make-env $(WORKFLOW) envs/workflow.txt envs/dev.txt $$(scripts/tex-requirements)
 	@scripts/make-env $(REFERENCE) envs/reference.txt envs/dev.txt
 
+env-sglang-cpu:
+	@PINS= scripts/make-env $(SGLANG_CPU) envs/sglang-cpu.txt
+
 test: env-dev
 	scripts/test -m "not heavy"
 
-test-all: env-dev
+test-all: env-dev env-sglang-cpu
 	scripts/test
 
 lint: env-dev
@@ -51,7 +64,7 @@ clean:
 	rm -rf results logs report/*.pdf report/build .snakemake
 
 distclean: clean
-	rm -rf $(WORKFLOW) $(REFERENCE) models/SmolLM2-135M-Instruct
+	rm -rf $(WORKFLOW) $(REFERENCE) $(SGLANG_CPU) models/SmolLM2-135M-Instruct
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile

@@ -131,6 +131,10 @@ class Answer:
         ids = self.ids[:tokens]
         return "".join(LETTERS[i - 10] for i in ids if i != self.state.options.eos)
 
+    def top_logprobs(self) -> list[list[list[Any]]]:
+        """At each place the token itself, and the next id as far below as 2.5 nats."""
+        return [[[-0.1, id_, None], [-2.6, id_ + 1, None]] for id_ in self.ids]
+
     def finish(self) -> dict[str, Any]:
         """The finish reason."""
         if self.stops:
@@ -241,11 +245,23 @@ class Handler(BaseHTTPRequestHandler):
         answer = Answer(self.state, prompt_tokens, body["sampling_params"])
         if self._failed_whole(fault):
             return
+        if body.get("return_logprob") and self._refuses_logprobs():
+            return
         if not body.get("stream"):
-            self._send_json(200, self._generate_body(answer, answer.length, fault))
+            whole = self._generate_body(answer, answer.length, fault)
+            if body.get("return_logprob"):
+                whole["meta_info"]["output_top_logprobs"] = answer.top_logprobs()
+            self._send_json(200, whole)
             return
         bodies = (self._generate_body(answer, n, fault) for n in answer.steps())
         self._stream(bodies, fault)
+
+    def _refuses_logprobs(self) -> bool:
+        """Whether the server drafts, and has therefore refused."""
+        if self.state.speculative:
+            said = "speculative decoding does not support return_logprob"
+            self._send_json(400, {"error": {"message": said}})
+        return self.state.speculative
 
     def _generate_body(self, answer: Answer, tokens: int, fault: str | None) -> dict[str, Any]:
         meta = answer.meta(tokens)

@@ -26,7 +26,10 @@ FAKE_ENGINE = str(Path(__file__).with_name("fake_engine.py"))
 """An interpreter in which every engine is the fake server; `args` go to it."""
 
 FIRST_MEASURED = 4
-"""Number of a `bench`'s first measured request: one is for readiness, two are warm-up."""
+"""Number of a `bench`'s first measured request: one is for readiness, two are warm-up.
+
+Its prompts are shorter than the text of the warm-up, so that no longer one is sent first.
+"""
 
 
 def bench(folder: Path, text: str = "", **server: Any) -> SessionSpec:

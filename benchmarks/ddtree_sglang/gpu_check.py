@@ -21,6 +21,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ROOT / "benchmarks/eval-prompts.json"
 SERVER_ARGS = "--attention-backend triton --disable-custom-all-reduce --max-running-requests 48"
 PORT = 31900
-GRAPHS, EAGER = "ddtree-b15-k8", "ddtree-b15-k8-eager"
+GRAPHS, EAGER, PLAIN = "ddtree-b15-k8", "ddtree-b15-k8-eager", "ar"
 MAX_NEW_TOKENS = 128
 CLIENTS = (1, 8, 32)
 REQUESTS = {1: 16, 8: 48, 32: 128}
@@ -40,6 +41,10 @@ NEAR_TIE_NATS = 0.5
 """How far behind plain decoding's first choice a token may be: bf16 rounds by batch shape."""
 MOST_SURPRISES = 0.02
 """Share of tokens further behind than that which still passes."""
+DRAWS, DRAWN_TOKENS = 256, 4
+MOST_DISTANCE = 0.25
+"""Half the summed differences of two samples' shares. Of at most 8 tokens and 256 draws each,
+chance gives about 0.1 ± 0.03."""
 LEAST_ACCEPTANCE_RATIO = 0.95
 """With graphs over without; a tree verified as a chain loses more."""
 
@@ -253,7 +258,7 @@ def _counts_agree(answer: Answer) -> bool:
 
 
 def check_behaviour(report: Report, name: str, url: str, prompt: str) -> None:
-    """Limits and stops inside an accepted path cut exactly there; sampling answers."""
+    """Limits and stops inside an accepted path cut exactly there."""
     whole = ask(url, prompt).ids
     cuts = [ask(url, prompt, max_new_tokens=n).ids == whole[:n] for n in range(1, 25)]
     report.check(f"{name}: length limits", all(cuts), f"{sum(cuts)} of {len(cuts)} exact")
@@ -262,9 +267,30 @@ def check_behaviour(report: Report, name: str, url: str, prompt: str) -> None:
         for token in dict.fromkeys(whole[:16])
     ]
     report.check(f"{name}: stop tokens", all(stops), f"{sum(stops)} of {len(stops)} exact")
-    settings = {"temperature": 0.8, "top_p": 0.9, "top_k": 20}
-    drawn = [tuple(ask(url, prompt, **settings).ids) for _ in range(6)]
-    report.check(f"{name}: sampling", len(set(drawn)) > 1, f"{len(set(drawn))} of 6 differ")
+
+
+def draw(url: str, prompt: str) -> list[Counter[int]]:
+    """Counts of sampled tokens at each place after the first, which is the prefill's."""
+    settings = {"temperature": 1.0, "top_k": 8, "max_new_tokens": DRAWN_TOKENS}
+    with ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(lambda _: ask(url, prompt, **settings).ids, range(DRAWS)))
+    return [
+        Counter(ids[place] for ids in answers if len(ids) > place)
+        for place in range(1, DRAWN_TOKENS)
+    ]
+
+
+def compare_draws(report: Report, tree: list[Counter[int]], plain: list[Counter[int]]) -> None:
+    """Sampling through a tree has the target's distribution, whatever was drafted."""
+    distances = [
+        sum(abs(a[token] / a.total() - b[token] / b.total()) for token in a | b) / 2
+        for a, b in zip(tree, plain, strict=True)
+    ]
+    report.check(
+        "sampled tokens are distributed as plain decoding's",
+        max(distances) <= MOST_DISTANCE,
+        distances,
+    )
 
 
 def observe(plan: Plan, options: argparse.Namespace, report: Report) -> dict[int, list[Answer]]:
@@ -284,7 +310,9 @@ def observe(plan: Plan, options: argparse.Namespace, report: Report) -> dict[int
         if plan.name.startswith("ddtree"):
             check_counts(report, plan.name, [a for some in kept.values() for a in some])
             check_behaviour(report, plan.name, url, prompts[0])
-        if plan.name == "ar":
+        if plan.name in (GRAPHS, PLAIN):
+            options.draws[plan.name] = draw(url, prompts[1])
+        if plan.name == PLAIN:
             judge(report, url, prompts, options.answers)
     return kept
 
@@ -430,7 +458,7 @@ def plans(options: argparse.Namespace) -> list[Plan]:
         Plan(GRAPHS, tree(15, 8)),
         Plan(EAGER, (*tree(15, 8), "--disable-cuda-graph")),
         Plan("dflash", ("--speculative-algorithm", "DFLASH", *drafter)),
-        Plan("ar"),
+        Plan(PLAIN),
         Plan("ddtree-b8-k8", tree(8, 8)),
         Plan("ddtree-b64-k8", tree(64, 8)),
         Plan("ddtree-b15-k1", tree(15, 1)),
@@ -473,7 +501,7 @@ def main() -> int:
         return 0
     begun_s, report = time.monotonic(), Report()
     options.out.mkdir(parents=True, exist_ok=True)
-    options.answers = {}
+    options.answers, options.draws = {}, {}
     if not options.url:
         kernels_stage(report)
     report.write(options.out)
@@ -494,6 +522,8 @@ def main() -> int:
         report.servers.setdefault(plan.name, {})["stage_s"] = time.monotonic() - stage_s
         if plan.name == EAGER and {GRAPHS, EAGER} <= options.answers.keys():
             compare_graphs(report, options.answers[GRAPHS], options.answers[EAGER])
+        if plan.name == PLAIN and {GRAPHS, PLAIN} <= options.draws.keys():
+            compare_draws(report, options.draws[GRAPHS], options.draws[PLAIN])
         report.write(options.out)
     report.machine = {"seconds": time.monotonic() - begun_s, "python": sys.version}
     report.write(options.out)

@@ -7,9 +7,10 @@ from typing import Final
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.records import Finding
 
-CPU_SHARE_LIMIT: Final = 0.8
+CPU_SHARE_LIMIT: Final = 0.7
 """CPU seconds of the client ÷ wall seconds. Its threads share one core, and near a whole one events
-wait for it: benchmarks/LOG.md has the shares and errors that were measured.
+wait for it. Up to this share every request's speed was right within 1 %, above it none was tried
+(benchmarks/LOG.md).
 """
 
 

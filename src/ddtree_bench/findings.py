@@ -37,6 +37,7 @@ class FindingCode(StrEnum):
     HANDLED_ERROR = "handled_error", "an exception was caught and serving went on"
     # seen by the session
     NOT_STEADY = "not_steady", "the speed was not steady when the warm-up ended"
+    NO_LOGPROBS = "no_logprobs", "the server gave no log probabilities of its answers"
     CACHE_UNKNOWN = "cache_unknown", "the prefix cache was not flushed: the server is not ours"
     CLIENT_BOUND = "client_bound", "the client took so much of a core that its times may be late"
     BUSY_HOST = "busy_host", "another process took more than 10 % of a CPU"

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,17 @@ from ddtree_bench.server.readiness import wait_until_ready
 from ddtree_bench.server.running import Attached, Running
 from ddtree_bench.session_spec import SessionSpec
 from ddtree_bench.status import Status
-from ddtree_bench.warmup import seconds_per_token, warm_up
+from ddtree_bench.warmup import (
+    WARMUP_TEXT,
+    WarmedUp,
+    concurrencies,
+    longest_text,
+    seconds_per_token,
+    warm_up,
+)
 from ddtree_bench.watch import Watch, watching
 
 _LOG = logging.getLogger(__name__)
-_WARMUP_TEXT = "Tell a story about a lighthouse keeper who finds a letter in a bottle."
 _GPU_WAIT_S = 60.0
 _GPU_SLACK_MIB = 512
 _GPU_POLL_S = 0.5
@@ -52,6 +59,8 @@ class LaunchNotes:
     environment: dict[str, str] = field(default_factory=dict)
     ready_after_s: float | None = None
     warmup_requests: int = 0
+    logprob_requests: int = 0
+    logprob_s: float | None = None
     identity: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     log: LogFile = field(init=False)
@@ -70,6 +79,12 @@ class LaunchNotes:
         no_graphs = self.identity.get("disable_cuda_graph") is True
         codes = {FindingCode.EAGER_DECODE, FindingCode.NO_GRAPH, FindingCode.NO_DRAFT_GRAPH}
         return frozenset(codes if no_graphs else ())
+
+    def compilations(self) -> int:
+        """Lines of the log so far that tell of compilation or capture after the start."""
+        if self.attached:
+            return 0
+        return sum(found.code is FindingCode.COMPILING for found in self.log.read().findings)
 
     def record(self, status: Status, detail: str = "", log_tail: str = "") -> Launch:
         """The notes as a record of how the launch ended."""
@@ -91,6 +106,8 @@ class LaunchNotes:
             ready_after_s=self.ready_after_s,
             ended_unix_s=time.time(),
             warmup_requests=self.warmup_requests,
+            logprob_requests=self.logprob_requests,
+            logprob_s=self.logprob_s,
             identity=self.identity,
             machine=self.machine,
             startup=None if log is None else startup_of(log),
@@ -118,7 +135,7 @@ def launched(notes: LaunchNotes) -> Iterator[Live]:
     """
     spec = notes.spec
     tokenizer = PromptTokenizer.load(Path(spec.server.tokenizer_path))
-    prompt = tokenizer.render([{"role": "user", "content": _WARMUP_TEXT}])
+    prompt = _rendered(tokenizer, WARMUP_TEXT)
     with contextlib.ExitStack() as stack:
         server, base_url, start = _running(notes, stack)
         client = stack.enter_context(
@@ -134,7 +151,7 @@ def launched(notes: LaunchNotes) -> Iterator[Live]:
         wait_until_ready(server, client, prompt, deadline)
         notes.ready_after_s = time.monotonic() - started_s
         _identify(client, notes)
-        _warm(server, client, prompt, notes)
+        _warm(server, client, tokenizer, notes)
         yield Live(server, client, tokenizer, _watch(notes, start, stack))
 
 
@@ -210,10 +227,14 @@ def _facts_of_log(log: ServerLog) -> dict[str, Any]:
     return {**sizes, **width, **drafter}
 
 
-def _warm(server: Running, client: Client, prompt: tuple[int, ...], notes: LaunchNotes) -> None:
-    settings = notes.spec.protocol.warmup
+def _rendered(tokenizer: PromptTokenizer, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.render([{"role": "user", "content": text}]))
+
+
+def _warm(server: Running, client: Client, tokenizer: PromptTokenizer, notes: LaunchNotes) -> None:
+    """Warm up for every shape; an unsteady end is found, a failed request raises ServerError."""
     try:
-        warm = warm_up(lambda: seconds_per_token(client, prompt, settings.max_new_tokens), settings)
+        unsteady = [warm.said for warm in _warm_ups(client, tokenizer, notes) if not warm.steady]
     except RequestError as error:
         code = exit_code_after(server, error.status)
         if code is not None:
@@ -221,11 +242,24 @@ def _warm(server: Running, client: Client, prompt: tuple[int, ...], notes: Launc
         raise ServerError(
             error.status, f"in the warm-up: {error.what}", log_tail=server.log_tail()
         ) from error
-    notes.warmup_requests = warm.requests
-    if not warm.steady:
-        said = f"after {warm.requests} requests"
+    if unsteady:
+        said = "; ".join(unsteady)
         _LOG.warning("%s: speed not steady %s", notes.spec.name, said)
         notes.findings.append(Finding(code=FindingCode.NOT_STEADY, detail=said))
+
+
+def _warm_ups(client: Client, tokenizer: PromptTokenizer, notes: LaunchNotes) -> Iterator[WarmedUp]:
+    """A request of the longest prompt's length, then steady speed at each concurrency."""
+    spec, settings = notes.spec, notes.spec.protocol.warmup
+    prompt, longest = _rendered(tokenizer, WARMUP_TEXT), longest_text(spec)
+    if longest is not None:
+        seconds_per_token(client, _rendered(tokenizer, longest), settings.max_new_tokens)
+        notes.warmup_requests += 1
+    for concurrency in concurrencies(spec):
+        ask = partial(seconds_per_token, client, prompt, settings.max_new_tokens, concurrency)
+        warm = warm_up(ask, settings, concurrency, notes.compilations)
+        notes.warmup_requests += warm.requests
+        yield warm
 
 
 def _wait_for_gpu(notes: LaunchNotes, start: Command, allowed_mib: int) -> None:

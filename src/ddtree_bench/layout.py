@@ -23,6 +23,11 @@ class RunLayout:
         return self.root / "cells"
 
     @property
+    def logprobs(self) -> Path:
+        """The store of the target's log probabilities."""
+        return self.root / "logprobs"
+
+    @property
     def tables(self) -> Path:
         """CSV files of the aggregation."""
         return self.root / "tables"

@@ -39,6 +39,8 @@ class PlannedSession:
     expected_s: float
     measured_before: bool
     """`expected_s` comes from an earlier launch, not from assumptions."""
+    if_needed: bool
+    """It is left out if earlier rounds gave intervals that are narrow enough."""
 
 
 def plan(config: Config, results: Path = Path("results")) -> tuple[PlannedSession, ...]:
@@ -72,6 +74,7 @@ def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSes
         most_tokens=tokens,
         expected_s=assumed_s if measured_s is None else measured_s,
         measured_before=measured_s is not None,
+        if_needed=spec.needed_by is not None,
     )
 
 
@@ -104,6 +107,7 @@ def render(config: Config, sessions: tuple[PlannedSession, ...]) -> Iterator[str
             f"{number:>3}  {session.turn.server:<24} {session.turn.launch:>6} {session.cells:>6} "
             f"{'≤ ' + str(session.most_requests):>9} {session.expected_s / 60:>8.1f}"
             f"{'' if session.measured_before else '  (assumed)'}"
+            f"{'  (if needed)' if session.if_needed else ''}"
         )
     minutes = sum(session.expected_s for session in sessions) / 60
     requests = sum(session.most_requests for session in sessions)

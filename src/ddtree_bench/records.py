@@ -254,6 +254,10 @@ class Launch(Record):
     ready_after_s: float | None = None
     ended_unix_s: float
     warmup_requests: int = 0
+    logprob_requests: NonNegativeInt = 0
+    """Asked once more after the last cell, for log probabilities; they are in no other number."""
+    logprob_s: NonNegativeFloat | None = None
+    """Seconds of those requests; None: none was made."""
     identity: dict[str, Any] = {}
     """Facts read from the running server (`/server_info`), the ones that matter."""
     machine: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from ddtree_bench.store import read_cells
 
 
 def failed_sessions(config_path: Path, results: Path = Path("results")) -> list[Path]:
-    """`launch.json` of every session of which the launch or a cell did not end with `ok`."""
+    """`launch.json` of every session of which the launch or a cell failed."""
     config = load_config(config_path)
     layout = RunLayout.of(config.run, results)
     sessions = [layout.session(turn.server, turn.launch) for turn in schedule_of(config)]
@@ -26,7 +26,7 @@ def failed_sessions(config_path: Path, results: Path = Path("results")) -> list[
 
 
 def _failed(session: Path) -> bool:
-    return any(not Status(status).ok for status in _statuses(session))
+    return any(Status(status).failed for status in _statuses(session))
 
 
 def _statuses(session: Path) -> Iterator[str]:

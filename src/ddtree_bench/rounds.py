@@ -58,7 +58,8 @@ class Rounds:
 
     def is_finished(self, turn: Turn) -> bool:
         """Whether a session has written its outputs."""
-        return all((self.folder(turn) / name).exists() for name in ("launch.json", "cells.jsonl"))
+        names = ("launch.json", "cells.jsonl", "logprobs.jsonl")
+        return all((self.folder(turn) / name).exists() for name in names)
 
     def expected_s(self, turn: Turn) -> float:
         """How long a session may take, from its server's earlier launches where there are any."""

@@ -36,4 +36,4 @@ def schedule(servers: Sequence[str], launches: int) -> tuple[Turn, ...]:
 
 def schedule_of(config: Config) -> tuple[Turn, ...]:
     """The schedule of a configured run."""
-    return schedule(tuple(config.servers), config.protocol.launches)
+    return schedule(tuple(config.servers), config.protocol.rounds)

@@ -11,7 +11,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from ddtree_bench.hashing import file_sha256
 from ddtree_bench.interrupts import exit_in_order
 from ddtree_bench.launch import LaunchNotes, Live, launched
 from ddtree_bench.layout import RunLayout
+from ddtree_bench.logprob_pass import LogprobStore, record_logprobs, recorded
+from ddtree_bench.logprobs import write_logprobs
 from ddtree_bench.machine import decisive_facts, machine_facts
 from ddtree_bench.measuring import Measure, is_lost, measure_one, not_run
 from ddtree_bench.records import CellId, CellRecord, Launch
@@ -57,6 +59,11 @@ class Session:
     def store(self) -> CellStore:
         """Where finished cells are kept."""
         return CellStore(RunLayout.of(self.spec.run, self.results).cells)
+
+    @property
+    def logprobs(self) -> LogprobStore:
+        """Where the target's log probabilities are kept."""
+        return LogprobStore(RunLayout.of(self.spec.run, self.results).logprobs)
 
     @property
     def kept_launch(self) -> Path:
@@ -113,10 +120,15 @@ def run(session: Session) -> int:
     if not missing:
         write_outputs(session, _launch_of_before(session, machine), list(known.values()))
         return 0
+    unneeded = None if known else _reason_not_needed(session)
+    if unneeded is not None:  # a round that has begun is finished
+        print(f"{spec.name} launch {spec.launch}: {unneeded}", file=sys.stderr, flush=True)
+        write_outputs(session, session.notes(machine).record(Status.NOT_NEEDED, unneeded), [])
+        return 0
     if spec.server.engine == "sglang":
         env = command(spec.name, spec.server, port=0, surroundings=os.environ).env
         check_sglang(spec.name, spec.server, env, session.results)
-    launch, measured = measure_missing(session, session.notes(machine), missing)
+    launch, measured = measure_missing(session, session.notes(machine), missing, known)
     failed = [cell for cell in measured.values() if not cell.cell.status.ok]
     if (failed or not launch.status.ok) and session.attempt < spec.protocol.attempts:
         print(f"attempt {session.attempt} failed: {_why(launch, failed)}", file=sys.stderr)
@@ -127,13 +139,21 @@ def run(session: Session) -> int:
 
 
 def measure_missing(
-    session: Session, notes: LaunchNotes, missing: dict[CellId, str]
+    session: Session,
+    notes: LaunchNotes,
+    missing: dict[CellId, str],
+    known: Mapping[CellId, MeasuredCell],
 ) -> tuple[Launch, dict[CellId, MeasuredCell]]:
-    """How the launch ended, and each missing cell: measured, failed or not run."""
+    """How the launch ended, and each missing cell: measured, failed or not run.
+
+    Cells that are known already have a part in the log probabilities only.
+    """
     measured: dict[CellId, MeasuredCell] = {}
     try:
         with launched(notes) as live:
             _measure_all(session, live, missing, measured)
+            everything = [*known.values(), *measured.values()]
+            record_logprobs(live, notes, session.logprobs, everything)
         launch = notes.record(Status.OK)
     except ServerError as error:
         launch = notes.record(error.status, error.what, error.log_tail)
@@ -167,7 +187,9 @@ def _measure_all(
 
 
 def write_outputs(session: Session, launch: Launch, cells: Sequence[MeasuredCell]) -> None:
-    """Write `cells.jsonl`, then `launch.json`."""
+    """Write `logprobs.jsonl`, `cells.jsonl`, then `launch.json`."""
+    places = recorded(session.logprobs, session.spec, cells)
+    write_logprobs(session.folder / "logprobs.jsonl", places)
     write_cells(session.folder / "cells.jsonl", cells)
     text = launch.model_dump_json(indent=1) + "\n"
     write_whole(session.kept_launch, text)
@@ -204,6 +226,16 @@ def check_prompts(spec: SessionSpec) -> None:
             faults.append(Fault(str(path), None, f"workloads.{name}.prompts", what))
     if faults:
         raise ConfigError(faults)
+
+
+def _reason_not_needed(session: Session) -> str | None:
+    """Why this round is not needed; None if it is."""
+    if session.spec.needed_by is None:
+        return None
+    # imported where it is due: it needs pandas, which a GPU node may lack
+    from ddtree_bench.adaptive import reason_not_needed
+
+    return reason_not_needed(session.spec.needed_by, session.spec.launch, session.results)
 
 
 def _launch_of_before(session: Session, machine: dict[str, Any]) -> Launch:

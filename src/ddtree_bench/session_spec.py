@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -28,6 +29,10 @@ class SessionSpec(Section):
     prompts_sha256: dict[str, str]
     """Of each workload's prompt file, so that edited prompts are measured again."""
     protocol: Protocol
+    needed_by: Config | None = None
+    """The run whose intervals tell whether this round is needed; None: it is in any case."""
+    logprobs_of: tuple[str, ...] = ()
+    """Workloads whose greedy prompts are asked once more for log probabilities."""
 
     @classmethod
     def of(cls, config: Config, name: str, launch: int) -> Self:
@@ -47,6 +52,8 @@ class SessionSpec(Section):
                 key: file_sha256(Path(workload.prompts)) for key, workload in workloads.items()
             },
             protocol=config.protocol,
+            needed_by=_untitled(config) if launch > config.protocol.launches else None,
+            logprobs_of=_first_asked(workloads, launch) if _records(config, name) else (),
         )
 
     @property
@@ -58,3 +65,28 @@ class SessionSpec(Section):
     def to_json(self) -> str:
         """The spec as JSON text; equal specs give equal text."""
         return self.model_dump_json(by_alias=True, indent=1) + "\n"
+
+
+def _untitled(config: Config) -> Config:
+    """The configuration without what is only shown."""
+    servers = {
+        name: server.model_copy(update=dict.fromkeys(NOT_MEASURED))
+        for name, server in config.servers.items()
+    }
+    return config.model_copy(update={"title": "", "servers": servers})
+
+
+def _records(config: Config, name: str) -> bool:
+    """Whether a server is asked for log probabilities: the one that others are compared with."""
+    return config.protocol.logprobs and name == config.analysis.baseline
+
+
+def _first_asked(workloads: Mapping[str, Workload], launch: int) -> tuple[str, ...]:
+    """Workloads that this round measures first: their answers there are the reference."""
+    return tuple(
+        name
+        for name, workload in workloads.items()
+        if launch == min(workload.rounds or (1,))
+        and workload.route == "generate"
+        and workload.temperature == 0
+    )

@@ -19,6 +19,11 @@ class Status(StrEnum):
         member.ok = ok
         return member
 
+    @property
+    def failed(self) -> bool:
+        """Whether something went wrong: what was not needed neither succeeded nor failed."""
+        return not self.ok and self is not Status.NOT_NEEDED
+
     OK = "ok", "measured", True
     DIED_AT_START = "died_at_start", "server died before it was ready"
     NOT_READY = "not_ready", "server was not ready before its deadline"
@@ -36,4 +41,5 @@ class Status(StrEnum):
     BAD_COUNTS = "bad_counts", "server's counters contradict each other"
     NOT_COLD = "not_cold", "server answered from its prefix cache where cold was asked for"
     NOT_RUN = "not_run", "not measured: the server had failed before"
+    NOT_NEEDED = "not_needed", "not measured: the intervals were narrow enough before"
     INTERRUPTED = "interrupted", "the run was interrupted"

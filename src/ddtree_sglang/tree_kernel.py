@@ -20,6 +20,63 @@ _LEAST_REQUEST_LANES = 64
 """Lower means more variants of the kernel, each compiled when a batch first grows to its size."""
 
 
+@triton.jit
+def _first_in_order(
+    is_best: tl.tensor,
+    node: tl.tensor,
+    depth: tl.tensor,
+    order: tl.tensor,
+    taken: tl.tensor,
+    LANES: tl.constexpr,
+    RANKS: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """Of equal open children the first: its parent, the parent's order, its rank and depth."""
+    # Number and rank ride along below what decides.
+    key = ((depth * LANES + order) * LANES + node) * RANKS + tl.minimum(taken, RANKS - 1)
+    first = tl.min(tl.where(is_best, key, 0x7FFFFFFF), axis=0)
+    parent = (first // RANKS) % LANES
+    parent_order = (first // (RANKS * LANES)) % LANES
+    return parent, parent_order, first % RANKS, first // (RANKS * LANES * LANES) + 1
+
+
+@triton.jit
+def _make_room(
+    depth: tl.tensor,
+    order: tl.tensor,
+    parent_order: tl.tensor,
+    new_depth: tl.tensor,
+    of_order: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """The new node's order, and all orders with those behind it moved up."""
+    peers = depth == new_depth
+    new_order = tl.sum((peers & (parent_order <= of_order)).to(tl.int32), axis=0)
+    order += (peers & (parent_order > of_order)).to(tl.int32)
+    below = (depth == new_depth + 1) & (parent_order >= new_order)
+    return new_order, order, parent_order + below.to(tl.int32)
+
+
+@triton.jit
+def _write_mask(
+    cells: tl.tensor,  # the first of the tree's own cells
+    row_cells: tl.tensor,
+    parents: tl.tensor,  # [N], stored by this program
+    node: tl.tensor,
+    LEVELS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LANES: tl.constexpr,
+) -> None:
+    """Clear the N × N cells, then set each node's path by walking up from all nodes at once."""
+    real = node < WIDTH
+    for i in range(WIDTH):
+        tl.store(cells + i * row_cells + node, tl.zeros([LANES], tl.uint8), mask=real)
+    tl.debug_barrier()  # the walk overwrites cells and reads parents that other threads stored
+    at = node
+    for _ in range(LEVELS + 1):
+        on_path = real & (at >= 0)
+        tl.store(cells + node * row_cells + at, tl.full([LANES], 1, tl.uint8), mask=on_path)
+        at = tl.load(parents + at, mask=on_path, other=-1)
+
+
 # A tensor's address depends on the batch; a variant for each alignment would be compiled while
 # requests wait.
 @triton.jit(
@@ -90,20 +147,12 @@ def _grow(
         value = score + step
         best = tl.max(value, axis=0)
         if best > float("-inf"):
-            # Of equals the first by depth, then order; number and rank ride along.
-            key = ((depth * LANES + order) * LANES + node) * RANKS + tl.minimum(taken, RANKS - 1)
-            first = tl.min(tl.where(value == best, key, 0x7FFFFFFF), axis=0)
-            new_rank = first % RANKS
-            of = (first // RANKS) % LANES
-            of_order = (first // (RANKS * LANES)) % LANES
-            new_depth = first // (RANKS * LANES * LANES) + 1
-            # Make room in the order of the depth.
-            peers = depth == new_depth
-            before = peers & (parent_order <= of_order)
-            new_order = tl.sum(before.to(tl.int32), axis=0)
-            order += (peers & (parent_order > of_order)).to(tl.int32)
-            below = (depth == new_depth + 1) & (parent_order >= new_order)
-            parent_order += below.to(tl.int32)
+            of, of_order, new_rank, new_depth = _first_in_order(
+                value == best, node, depth, order, taken, LANES=LANES, RANKS=RANKS
+            )
+            new_order, order, parent_order = _make_room(
+                depth, order, parent_order, new_depth, of_order
+            )
             # Link, then fill the new lane.
             child = tl.where((node == of) & (new_rank == 0), new, child)
             is_elder = (parent == of) & (rank == new_rank - 1) & (new_rank > 0)
@@ -134,7 +183,6 @@ def _grow(
     tl.store(counts + request * COUNT_STRIDE + level, level_nodes, mask=level < LEVELS)
     tl.store(counts + request * COUNT_STRIDE + LEVELS, tl.max(depth, axis=0))
 
-    # Mask: clear the N × N cells, then set each node's path by walking up from all nodes at once.
     cells = mask + row.to(tl.int64) * WIDTH
     row_cells = tl.zeros([], tl.int64) + WIDTH
     if FULL_MASK:
@@ -142,14 +190,7 @@ def _grow(
         lens = tl.load(prefix_lens + other, mask=other < request, other=0)
         cells += tl.sum(lens.to(tl.int64), axis=0) * WIDTH + prefix
         row_cells += prefix
-    for i in range(WIDTH):
-        tl.store(cells + i * row_cells + node, tl.zeros([LANES], tl.uint8), mask=real)
-    tl.debug_barrier()  # the walk overwrites cells and reads parents that other threads stored
-    at = node
-    for _ in range(LEVELS + 1):
-        on_path = real & (at >= 0)
-        tl.store(cells + node * row_cells + at, tl.full([LANES], 1, tl.uint8), mask=on_path)
-        at = tl.load(parents + row + at, mask=on_path, other=-1)
+    _write_mask(cells, row_cells, parents + row, node, LEVELS=LEVELS, WIDTH=WIDTH, LANES=LANES)
 
 
 @triton.jit(

@@ -79,6 +79,21 @@ def test_all_sessions_run_in_mirrored_rounds_and_once(fake, capfd):
     assert capfd.readouterr().err == "4 sessions, 4 finished before\n"
 
 
+@pytest.mark.parametrize(("width", "third"), [(1e6, "not_needed"), (1e-6, "ok")])
+def test_a_third_round_only_where_intervals_are_wide(fake, width, third):
+    """Two rounds always; then the width asked for decides about both servers alike."""
+    write_prompts(fake.folder / "prompts.jsonl", count=3)
+    fake.config["protocol"]["adaptive"] = {"max_launches": 3, "width": width}
+    assert main(fake.arguments()) == 0
+    statuses = {(name, number): status for name, number, status in fake.launches()}
+    assert [statuses["a", n] for n in (1, 2, 3)] == ["ok", "ok", third]
+    assert statuses["b", 3] == third
+    told = json.loads((fake.session("b", 3) / "launch.json").read_text(encoding="utf-8"))
+    assert ("asked for" in told["detail"]) == (third == "not_needed")
+    cells = (fake.session("b", 3) / "cells.jsonl").read_text(encoding="utf-8")
+    assert (cells == "") == (third == "not_needed")
+
+
 def test_a_failing_server_does_not_stop_the_others(fake):
     """Its failure is recorded, the other server is measured."""
     fake.config["servers"]["a"]["args"] = ["--fault", f"die@{FIRST_MEASURED}"]

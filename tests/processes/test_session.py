@@ -16,6 +16,7 @@ from fakes import FIRST_MEASURED, bench
 
 from ddtree_bench.errors import ConfigError, MachineError
 from ddtree_bench.findings import FindingCode
+from ddtree_bench.logprobs import read_logprobs
 from ddtree_bench.records import Launch
 from ddtree_bench.server.process import free_port
 from ddtree_bench.session import FROM_STORE, Session, main, run
@@ -366,6 +367,35 @@ def test_main_is_importable():
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
     assert caught.value.code == 0
+
+
+def test_the_baseline_is_asked_for_log_probabilities_after_its_cells(tmp_path):
+    """2 workloads of the same 2 prompts, 12 tokens each: 4 requests, 24 different places.
+
+    What was said is first at its place, the other token 2.5 nats below.
+    """
+    session = failing(tmp_path)
+    assert run(session) == 0
+    launch = launch_of(session)
+    assert launch.logprob_requests == 4
+    assert launch.logprob_s is not None
+    places = list(read_logprobs(session.folder / "logprobs.jsonl"))
+    assert len({(place.prompt_sha256, place.position) for place in places}) == 24
+    assert all(place.top[0][1] - place.top[1][1] == pytest.approx(2.5) for place in places)
+    (session.folder / "logprobs.jsonl").unlink()
+    assert run(session) == 0  # from the stores, nothing is launched
+    assert list(read_logprobs(session.folder / "logprobs.jsonl")) == places
+
+
+@pytest.mark.parametrize("kind", ["http500", "garbage"])
+def test_no_log_probabilities_are_no_failure(tmp_path, kind):
+    """The cells are measured, an empty file is written, and the launch says what it lacks."""
+    session = failing(tmp_path, *fault(kind, FIRST_MEASURED + 4, "+"))
+    assert run(session) == 0
+    assert set(statuses(session).values()) == {Status.OK}
+    assert launch_of(session).status is Status.OK
+    assert FindingCode.NO_LOGPROBS in [finding.code for finding in launch_of(session).findings]
+    assert (session.folder / "logprobs.jsonl").read_bytes() == b""
 
 
 RECORDED = Path(__file__).parents[1] / "fixtures/sglang-0.5.17-h200"

@@ -22,6 +22,7 @@ rule aggregate:
         config=rules.resolved_config.output.config,
         launches=[session / "launch.json" for session in SESSIONS],
         cells=[session / "cells.jsonl" for session in SESSIONS],
+        logprobs=[session / "logprobs.jsonl" for session in SESSIONS],
         published="workflow/resources/published/original_notes.csv",
         source=sources(
             "columns.py", "findings.py", "metrics.py", "stats/*.py", "tables/*.py"

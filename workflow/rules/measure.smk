@@ -29,6 +29,7 @@ rule session:
     output:
         launch=RUN.session("{server}", "{launch}") / "launch.json",
         cells=RUN.session("{server}", "{launch}") / "cells.jsonl",
+        logprobs=RUN.session("{server}", "{launch}") / "logprobs.jsonl",
     log:
         f"{LOGS}/session/{{server}}-{{launch}}.log",
     priority: turn_priority

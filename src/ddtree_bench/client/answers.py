@@ -158,6 +158,20 @@ class _Choice(_Foreign):
     meta_info: _Meta | None = None
 
 
+_TopToken = Annotated[tuple[float | None, int, Any], Field(strict=False)]
+"""Nats (null: impossible), token id, and its text where that was asked for."""
+_TopTokens = Annotated[tuple[_TopToken, ...], Field(strict=False)]
+
+
+class _LogprobMeta(_Foreign):
+    places: tuple[_TopTokens | None, ...] = Field(alias="output_top_logprobs", strict=False)
+
+
+class _WithLogprobs(_Foreign):
+    output_ids: Counts
+    meta_info: _LogprobMeta
+
+
 class _PromptDetails(_Foreign):
     cached_tokens: NonNegativeInt | None = None
 
@@ -235,6 +249,32 @@ def whole_answer_tokens(data: str) -> int | None:
     start, end = opened.end(), data.find("]", opened.end())
     ids = data.count(",", start, end) + 1 if end > start else 0
     return ids if ids == int(count[1]) else None
+
+
+@dataclass(frozen=True, slots=True)
+class TopTokens:
+    """A token of an answer, and the most likely tokens of its place, nats by id."""
+
+    token: int
+    nats: dict[int, float]
+
+
+def top_tokens(data: str) -> tuple[TopTokens, ...]:
+    """The places of a whole native answer that was asked for with log probabilities.
+
+    Raises:
+        RequestError: STREAM_ERROR for a reported error, MALFORMED for another shape, BAD_COUNTS
+            where ids and places differ in number.
+    """
+    part = _parse(data, _WithLogprobs)
+    places = part.meta_info.places
+    if len(places) != len(part.output_ids):
+        what = f"{len(part.output_ids)} output_ids, but {len(places)} output_top_logprobs"
+        raise RequestError(Status.BAD_COUNTS, what)
+    return tuple(
+        TopTokens(token, {id_: min(nats, 0.0) for nats, id_, _ in top or () if nats is not None})
+        for token, top in zip(part.output_ids, places, strict=True)
+    )
 
 
 def _is_cumulative(answer: Answer, part: _Generated) -> bool:

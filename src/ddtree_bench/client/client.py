@@ -20,11 +20,13 @@ from ddtree_bench.client.answers import (
     Add,
     Answer,
     Inbox,
+    TopTokens,
     add_chat,
     add_generated,
     error_message,
     incomplete,
     read,
+    top_tokens,
 )
 from ddtree_bench.client.sse import SseParser
 from ddtree_bench.errors import RequestError
@@ -179,6 +181,20 @@ class Client:
             self._meta_info = False
         return self._exchange(path, body, add_chat, stream)
 
+    def top_logprobs(
+        self, input_ids: Sequence[int], sampling: Sampling, count: int
+    ) -> tuple[TopTokens, ...]:
+        """The `count` most likely tokens at each place of the answer; raises RequestError."""
+        body = {
+            "input_ids": list(input_ids),
+            "sampling_params": _native_sampling(sampling),
+            "stream": False,
+            "return_logprob": True,
+            "logprob_start_len": -1,  # none of the prompt
+            "top_logprobs_num": count,
+        }
+        return top_tokens(self._control("POST", "/generate", payload=json.dumps(body).encode()))
+
     def server_info(self) -> dict[str, Any]:
         """The body of `/server_info`; raises RequestError."""
         return self._json("/server_info")
@@ -221,10 +237,12 @@ class Client:
             raise RequestError(Status.MALFORMED, "a JSON object expected", where=path)
         return data
 
-    def _control(self, method: str, path: str, timeout_s: float | None = None) -> str:
+    def _control(
+        self, method: str, path: str, timeout_s: float | None = None, payload: bytes | None = None
+    ) -> str:
         silence_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            with self._open(method, path, None, silence_s) as response:
+            with self._open(method, path, payload, silence_s) as response:
                 return _whole(response)
         except _FOREIGN as error:
             raise self._fault(error, path, silence_s) from None

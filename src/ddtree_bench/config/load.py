@@ -30,17 +30,19 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         raise ConfigError([Fault(str(path), line, "", f"not YAML: {error.problem}")]) from error
-    lines = dict(_lines(root)) if root is not None else {}
+    lines: dict[KeyPath, int | None] = dict(_lines(root)) if root is not None else {}
     repeated = list(_repeated_keys(root, str(path))) if root is not None else []
     if repeated:
         raise ConfigError(repeated)
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict):
         raise ConfigError([Fault(str(path), 1, "", "a configuration is a mapping of sections")])
+    # a key of the command line stands in no line of the file
+    lines.update({(key,): None for key in overrides or {}})
     return _validate({**data, **(overrides or {})}, str(path), lines)
 
 
-def _validate(data: Mapping[str, Any], file: str, lines: Mapping[KeyPath, int]) -> Config:
+def _validate(data: Mapping[str, Any], file: str, lines: Mapping[KeyPath, int | None]) -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
@@ -59,7 +61,7 @@ def _merged(faults: Iterable[Fault]) -> list[Fault]:
     return list(by_key.values())
 
 
-def _fault(detail: Mapping[str, Any], file: str, lines: Mapping[KeyPath, int]) -> Fault:
+def _fault(detail: Mapping[str, Any], file: str, lines: Mapping[KeyPath, int | None]) -> Fault:
     # pydantic appends markers such as "[key]" or a type name of a union: they are no YAML keys
     location = tuple(part for part in detail["loc"] if not str(part).startswith("["))
     location += detail.get("ctx", {}).get("key", ())
@@ -75,7 +77,7 @@ def _fault(detail: Mapping[str, Any], file: str, lines: Mapping[KeyPath, int]) -
     return Fault(file, _line(location, lines), ".".join(map(str, location)), what)
 
 
-def _line(location: KeyPath, lines: Mapping[KeyPath, int]) -> int | None:
+def _line(location: KeyPath, lines: Mapping[KeyPath, int | None]) -> int | None:
     for end in range(len(location), 0, -1):
         if location[:end] in lines:
             return lines[location[:end]]

@@ -68,11 +68,11 @@ class Config(Section):
             hint = nearest(baseline, self.servers)
             raise fault_at(("analysis", "baseline"), f"there is no server `{baseline}`{hint}")
         for name, workload in self.workloads.items():
-            late = [r for r in workload.rounds or () if r > self.protocol.launches]
+            late = [r for r in workload.rounds or () if r > self.protocol.rounds]
             if late:
                 raise fault_at(
                     ("workloads", name, "rounds"),
                     f"round {late[0]} does not happen, "
-                    f"`protocol.launches` is {self.protocol.launches}",
+                    f"`protocol` has {self.protocol.rounds} rounds",
                 )
         return self

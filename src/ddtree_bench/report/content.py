@@ -25,7 +25,7 @@ def content(
         "classes": CLASSES,
         "confidence": view.confidence,
         "margin": f"{100 * config.analysis.margin:g} %",
-        "launches": config.protocol.launches,
+        "launches": setup.rounds(view),
         "baseline": view.baseline,
         "concurrencies": view.concurrencies,
         "simulated": summary.simulated(tables["environment"]),

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ddtree_bench.report.grid import Grid, Row, group, head, number, text
 from ddtree_bench.report.view import View, column
+from ddtree_bench.status import Status
 from ddtree_bench.tex import Tex, breakable, escape, lines
 
 _DETAIL_LETTERS = 300
@@ -100,14 +101,38 @@ def protocol(view: View) -> list[str]:
     how = view.config.protocol
     cache = "flushed before every cell" if how.flush_cache else "not flushed between cells"
     return [
-        f"Every server was launched {how.launches} times, once a round, each second round in "
+        f"Every server was launched {rounds(view)} times, once a round, each second round in "
         "reverse order.",
+        *_adaptive(view),
         f"The prefix cache was {cache}.",
-        f"Warm-up: {how.warmup.min_requests} to {how.warmup.max_requests} requests, until two in "
-        f"a row differ by less than {100 * how.warmup.tolerance:g} %.",
+        "Warm-up: a request as long as the longest prompt, then, with the fewest and with the most "
+        f"requests in flight, {how.warmup.min_requests} to {how.warmup.max_requests} times until "
+        f"seconds per token differ from the time before by less than {100 * how.warmup.tolerance:g}"
+        " % and the log told of no compilation since; who was not steady at the end is named under "
+        "the findings.",
         f"A request was given up after {how.request_timeout_s:g} s of silence; a launch was tried "
         f"{how.attempts} times. Seed {how.seed}.",
     ]
+
+
+def rounds(view: View) -> int:
+    """Rounds that were needed; as many as configured if no launch is known."""
+    frame = view.tables["environment"]
+    told = frame[frame["name"] == "launch.status"]
+    needed = told[told["value"] != Status.NOT_NEEDED.value]["launch"]
+    return view.config.protocol.launches if needed.empty else int(needed.max())
+
+
+def _adaptive(view: View) -> Iterator[str]:
+    """How the number of rounds came about, if it was not fixed."""
+    how, goal = view.config.protocol, view.config.protocol.adaptive
+    if goal is not None:
+        yield (
+            f"{how.launches} to {goal.max_launches} rounds were allowed; they ended as soon as no "
+            f"interval of a pooled speed-up over {view.baseline} was wider than "
+            f"{100 * goal.width:g} % of it. {rounds(view)} were needed. Only widths decided, never "
+            "what an interval said."
+        )
 
 
 def failures(view: View) -> Grid:

@@ -15,6 +15,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.metrics import derive, produced_tokens
 from ddtree_bench.records import CellId, CellRecord, Launch, RequestRecord
 from ddtree_bench.stats.acceptance import acceptance_length
+from ddtree_bench.status import Status
 from ddtree_bench.store import MeasuredCell
 from ddtree_bench.tables.rows import Rows, Value, frame_of
 
@@ -43,7 +44,7 @@ class RawTables:
             self._environment.add(
                 server=launch.server, launch=launch.launch, name=name, value=value
             )
-        if not launch.status.ok:
+        if launch.status.failed:
             self._fail("launch", launch, log_tail=launch.log_tail)
 
     def add_cell(self, measured: MeasuredCell, launch: Launch) -> None:
@@ -97,7 +98,11 @@ class RawTables:
 
     def _server_rows(self) -> Iterator[Mapping[str, Value]]:
         for name, server in self._config.servers.items():
-            launches = [launch for launch in self._launches if launch.server == name]
+            launches = [
+                launch
+                for launch in self._launches
+                if launch.server == name and launch.status is not Status.NOT_NEEDED
+            ]
             measured = sum(launch.status.ok for launch in launches)
             yield {
                 "server": name,
@@ -242,6 +247,8 @@ def _facts(launch: Launch) -> Iterator[tuple[str, str]]:
         "warmup_requests": launch.warmup_requests,
     }
     yield from flat("launch", about)
+    if launch.status is Status.NOT_NEEDED:
+        return  # nothing ran: its machine is no condition of any number
     yield from flat("env", launch.environment)
     yield from flat("identity", launch.identity)
     if launch.startup is not None:

@@ -8,7 +8,7 @@ def test_a_busy_client_marks_its_cell():
     """Above the limit, the finding says how much and what is allowed."""
     (finding,) = client_bound(0.93)
     assert finding.code is FindingCode.CLIENT_BOUND
-    assert finding.detail == "93% of a core, 80% are the limit"
+    assert finding.detail == "93% of a core, 70% are the limit"
 
 
 def test_a_client_with_time_to_spare_is_no_finding():

@@ -20,6 +20,7 @@ from ddtree_bench.client.answers import (
     error_message,
     incomplete,
     read,
+    top_tokens,
     whole_answer_tokens,
 )
 from ddtree_bench.client.sse import SseParser
@@ -353,3 +354,34 @@ def test_a_message_without_new_tokens_is_no_event() -> None:
 def test_a_whole_answer_is_told_without_parsing(data: str, tokens: int | None) -> None:
     """Ids are counted in the text; keys inside a string, null and fewer ids are no whole answer."""
     assert whole_answer_tokens(data) == tokens
+
+
+def test_recorded_log_probabilities_are_read():
+    """Plain decoding of 0.5.17: 8 tokens, each the first choice of the two at its place."""
+    text = (FIXTURES / "ar/generate_logprob.json").read_text(encoding="utf-8")
+    places = top_tokens(text)
+    assert [place.token for place in places] == [7042, 30, 198, 198, 504, 2988, 314, 42]
+    assert places[0].nats == pytest.approx({7042: -0.27023, 260: -2.70773}, abs=1e-5)
+    assert all(place.nats[place.token] == max(place.nats.values()) for place in places)
+
+
+def test_impossible_tokens_have_no_log_probability():
+    """A grammar makes tokens impossible, which JSON writes as null; rounding above 0 is 0."""
+    meta = {"output_top_logprobs": [[[1e-9, 7, None], [None, 8, None]], None]}
+    places = top_tokens(json.dumps({"output_ids": [7, 9], "meta_info": meta}))
+    assert [place.nats for place in places] == [{7: 0.0}, {}]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"output_ids": [7], "meta_info": {}}, Status.MALFORMED),
+        ({"output_ids": [7], "meta_info": {"output_top_logprobs": []}}, Status.BAD_COUNTS),
+        ({"error": {"message": "no"}}, Status.STREAM_ERROR),
+    ],
+)
+def test_log_probabilities_of_another_shape_are_refused(body, status):
+    """What cannot be laid beside the answer's ids is no log probability of it."""
+    with pytest.raises(RequestError) as caught:
+        top_tokens(json.dumps(body))
+    assert caught.value.status is status

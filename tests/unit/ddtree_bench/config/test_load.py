@@ -142,8 +142,13 @@ def test_sample_replaces_that_of_every_workload(tmp_path, given, drawn):
 
 @pytest.mark.parametrize("wrong", ["ful", "0", "true", "2.5"])
 def test_a_wrong_sample_is_told_at_its_own_key(tmp_path, wrong):
-    """And at no workload's."""
-    assert {fault.key for fault in faults(tmp_path, VALID + f"sample: {wrong}\n")} == {"sample"}
+    """And at no workload's; one of the command line stands in no line of the file."""
+    (fault,) = faults(tmp_path, VALID + f"sample: {wrong}\n")
+    assert (fault.key, fault.line) == ("sample", 16)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "config.yaml", {"sample": "ful"})
+    (fault,) = caught.value.faults
+    assert (fault.key, fault.line) == ("sample", None)
 
 
 def test_constraining_needs_servers_that_can(tmp_path):
@@ -159,3 +164,11 @@ def test_a_wrong_format_names_the_known_ones(tmp_path):
     (fault,) = faults(tmp_path, VALID + "    format: sharegtp\n")
     assert fault.key == "workloads.short.format"
     assert "sharegpt" in fault.what
+
+
+def test_adaptive_rounds_must_add_some(tmp_path):
+    """A cap that the fixed rounds reach already is a fault of its key; above it, rounds count."""
+    text = VALID + "protocol:\n  launches: 3\n  adaptive: {max_launches: MOST, width: 0.05}\n"
+    (fault,) = faults(tmp_path, text.replace("MOST", "3"))
+    assert fault.key == "protocol.adaptive.max_launches"
+    assert load(tmp_path, text.replace("MOST", "6")).protocol.rounds == 6

@@ -173,7 +173,7 @@ def test_right_answers_are_shown_by_server(made: Make) -> None:
     tree = next(row for row in rows if row.startswith("tree 15/8"))
     assert "75.0 & [46.8,{} & 91.1]" in plain
     assert plain.endswith("– &  &  & –")
-    assert tree.endswith("0.0 & [-18.0,{} & 18.0] & 1.000")
+    assert tree.endswith("0.0 & [-{}18.0,{} & 18.0] & 1.000")
 
 
 def test_every_kind_of_check_has_a_name() -> None:

@@ -56,6 +56,18 @@ def test_all_failed_run_shows_failures_and_no_numbers(
     assert only(tables["servers"], server="tree")["launches_failed"] == 1
 
 
+def test_a_round_that_was_not_needed_counts_nowhere(config: Config, two_rounds: Any) -> None:
+    """It is neither measured nor failed, and no row changes but what is told of the launch."""
+    before = build_tables(two_rounds.folders, config)
+    folder = two_rounds.add("tree", 3, [], Status.NOT_NEEDED, argv=(), machine={"cpu": "x"})
+    after = build_tables([*two_rounds.folders[:-1], folder], config)
+    changed = [name for name in TABLES if not before[name].equals(after[name])]
+    assert changed == ["environment"]
+    told = after["environment"][after["environment"]["launch"] == 3]
+    assert "not_needed" in set(told["value"])
+    assert all(name.startswith("launch.") for name in told["name"])
+
+
 def test_speed_of_a_class_by_hand(config: Config, two_rounds: Any) -> None:
     """tok_per_s is one over the geometric mean of seconds per token over prompts and launches."""
     # ar, short: prompts 0.020 and 0.022 s per token, launches ×1 and ×1.002

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from ddtree_bench.config import Config
+from ddtree_bench.logprobs import TopLogprobs
 from ddtree_bench.records import Check
 from ddtree_bench.tables import build_tables
-from ddtree_bench.tables.logprobs import TopLogprobs
 from ddtree_bench.tables.lossless import LosslessTable
 
 Answers = dict[str, Sequence[dict[str, Any]]]

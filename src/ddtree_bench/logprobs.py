@@ -1,12 +1,12 @@
 """What the target itself thought at some places of its answers: `logprobs.jsonl` of a session.
 
-The file is optional. A line is a place: the rendered prompt, the turn, the number of tokens of the
-answer before it, and the most likely next tokens with their log probabilities, plain decoding.
+A line is a place: the rendered prompt, the turn, the number of tokens of the answer before it, and
+the most likely next tokens with their log probabilities, plain decoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeInt, ValidationError
 
 from ddtree_bench.errors import BenchError
 from ddtree_bench.records import Record
+from ddtree_bench.store import write_whole
 
 NonPositive = Annotated[float, Field(le=0)]
 
@@ -45,3 +46,8 @@ def read_logprobs(path: Path) -> Iterator[TopLogprobs]:
                 where=f"{path}:{number}",
                 remedy="record the session again, or delete the file",
             ) from error
+
+
+def write_logprobs(path: Path, places: Iterable[TopLogprobs]) -> None:
+    """Write places as JSON Lines; the file appears at once."""
+    write_whole(path, "".join(f"{place.model_dump_json()}\n" for place in places))

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ddtree_bench.errors import BenchError
-from ddtree_bench.tables.logprobs import TopLogprobs, read_logprobs
+from ddtree_bench.logprobs import TopLogprobs, read_logprobs
 
 
 def test_no_file_holds_no_places(tmp_path: Path) -> None:
