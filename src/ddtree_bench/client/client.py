@@ -342,13 +342,17 @@ def _whole(response: requests.Response) -> str:
 
 def _collect_events(response: requests.Response, arrivals: _Arrivals) -> RequestError | None:
     parser = SseParser()
+    events = 0
     for chunk in _chunks(response):
         at_s = arrivals.now_s()
         for event in parser.feed(chunk):
+            events += 1
             arrivals.add(at_s, event.data)
     if arrivals.done:
         return None
     torn = parser.close()
+    if events == 0 and torn:
+        return RequestError(Status.MALFORMED, f"no event stream: {torn[:80]!r}")
     where = f"in the middle of {torn[:80]!r}" if torn else f"without {DONE}"
     return RequestError(Status.UNREACHABLE, f"the stream ends {where}")
 

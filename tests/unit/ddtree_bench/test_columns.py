@@ -25,7 +25,9 @@ def test_columns_say_what_they_are(table: Table, column: Column) -> None:
     assert column.header
     assert column.formula
     assert (column.unit != "") >= (column.kind == "number")
-    if column.name.endswith("_s") and not column.name.endswith("tok_per_s"):
+    if column.name.endswith("_per_s") and not column.name.endswith("tok_per_s"):
+        assert column.unit == "1/s"
+    elif column.name.endswith("_s") and not column.name.endswith("tok_per_s"):
         assert column.unit == "s"
     if "tok_per_s" in column.name:
         assert column.unit == "tok/s"

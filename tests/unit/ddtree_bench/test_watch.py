@@ -79,17 +79,17 @@ def test_many_small_neighbours_flag_it_too(monkeypatch):
 
 
 def test_gpus_flag_throttling_and_neighbours():
-    """Two samples, one slowed by the power cap; another process used 20 % of the GPU."""
+    """Two samples, one slowed by heat; another process used 20 % of the GPU."""
     sampler = GpuSampler(tuple)
     eyes = Watch(gpu_sampler=sampler)
     window = eyes.begin()
     sampler._samples += [
-        GpuSample(time.time(), "GPU-1", power_w=100.0, reasons=0x4, foreign_utilisation=0.2),
+        GpuSample(time.time(), "GPU-1", power_w=100.0, reasons=0x40, foreign_utilisation=0.2),
         GpuSample(time.time(), "GPU-1", power_w=200.0, reasons=0x1, foreign_utilisation=0.2),
     ]
     seen = eyes.end(window)
     assert codes(seen) == ["busy_gpu", "throttled"]
-    assert seen.findings[1].detail == "GPU-1: power cap, in 50% of the samples"
+    assert seen.findings[1].detail == "GPU-1: hardware thermal slowdown, in 50% of the samples"
     (gpu,) = seen.gpus
     assert gpu.power_w is not None
     assert (gpu.samples, gpu.power_w.low, gpu.power_w.mean, gpu.power_w.high) == (2, 100, 150, 200)
