@@ -29,7 +29,7 @@ report-sglang-cpu: env env-sglang-cpu
 	snakemake --cores $(CORES) --configfile config/sglang-cpu.yaml
 
 report-example: env
-	scripts/report-example
+	python -m ddtree_bench.report config/h200-smollm2.yaml examples/h200-smollm2/sessions
 
 plan: env
 	python -m ddtree_bench.plan $(CONFIG)

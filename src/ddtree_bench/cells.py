@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ddtree_bench.config import Workload
 from ddtree_bench.hashing import json_sha256
 from ddtree_bench.records import CellId
 from ddtree_bench.session_spec import SessionSpec
@@ -13,13 +14,15 @@ _PLACES = {"model": "model_sha256", "drafter": "drafter_sha256", "tokenizer": "t
 """Folders of a server and the fact that replaces each: a moved folder holds the same weights."""
 
 _SERVER_LEFT_OUT = {"title", "startup_timeout_s", "python", "api_key_env"}
-_WORKLOAD_LEFT_OUT = {"prompts", "concurrency", "repeats", "rounds"}
+_WORKLOAD_LEFT_OUT = {"prompts", "concurrency", "arrivals_per_s", "repeats", "rounds"}
 """The prompts' hash stands for their file; the rest is in the cell's own name."""
+_WORKLOAD_LATER = ("ignore_eos",)
+"""Keys that older cells did not have: at their default they are no part of a key."""
 _PROTOCOL_KEPT = {"seed", "flush_cache", "warmup"}
 
 
 def cells_of(spec: SessionSpec) -> tuple[CellId, ...]:
-    """The cells of a session in the order of measuring: workload, concurrency, repeat."""
+    """The cells of a session in the order of measuring: workload, load, repeat."""
     return tuple(
         CellId(
             server=spec.name,
@@ -27,9 +30,10 @@ def cells_of(spec: SessionSpec) -> tuple[CellId, ...]:
             workload=name,
             concurrency=concurrency,
             repeat=repeat,
+            arrivals_per_s=rate,
         )
         for name, workload in spec.workloads.items()
-        for concurrency in workload.concurrency
+        for concurrency, rate in workload.loads
         for repeat in range(1, workload.repeats + 1)
     )
 
@@ -44,15 +48,20 @@ def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
     """
     workload = spec.workloads[cell.workload]
     known = {place for place, fact in _PLACES.items() if facts.get(fact) is not None}
+    unset = {
+        name
+        for name in _WORKLOAD_LATER
+        if getattr(workload, name) == Workload.model_fields[name].default
+    }
     idle = set() if spec.server.engine == "attach" else {"may_flush"}
     return json_sha256(
         {
             "protocol": spec.protocol_version,
             "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known | idle),
-            "workload": workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT),
+            "workload": workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT | unset),
             "prompts_sha256": spec.prompts_sha256[cell.workload],
             "how": spec.protocol.model_dump(include=_PROTOCOL_KEPT),
-            "cell": cell.model_dump(),
+            "cell": cell.model_dump(exclude_none=True),
             "facts": dict(facts),
         }
     )

@@ -565,6 +565,33 @@ LATENCY = Table(
     ("server", "workload_class", "concurrency"),
 )
 
+ARRIVALS = Table(
+    "arrivals",
+    "a percentile of a server, workload and rate of arrivals (open loop); requests of ok cells",
+    (
+        SERVER,
+        _text("workload", "Workload", "name of the workload"),
+        Column("arrivals_per_s", "Arrivals", "conversations that arrive, mean rate", "number",
+               "1/s", decimals=2, least_n=1),
+        Column("served_per_s", "Served", "requests ÷ seconds from the first sent to the last end",
+               "number", "1/s", decimals=2, least_n=1),
+        _text(
+            "metric",
+            "Metric",
+            "seconds: `wait_s` from due to sent; `ttft_s` and `end_s` from sent (service); "
+            "`ttft_due_s` and `end_due_s` from due",
+        ),
+        _ratio("share", "Share", "0.99: the 99th percentile"),
+        _count("n", "n", "requests with a value"),
+        _count("n_questions", "Questions", "different prompts and turns among them"),
+        _ratio("value", "Value", "as in latency", 4),
+        _ratio("low", "Low", "as in latency", 4),
+        _ratio("high", "High", "as in latency", 4),
+        _text("note", "Note", "why there is no value"),
+    ),
+    ("server", "workload", "arrivals_per_s"),
+)  # fmt: skip
+
 GOODPUT = Table(
     "goodput",
     "a server and concurrency, the five classes together; only with `analysis.limits`",
@@ -828,6 +855,7 @@ TABLES: Final[dict[str, Table]] = {
         TREES,
         CHOICE,
         LATENCY,
+        ARRIVALS,
         GOODPUT,
         CROSSOVER,
         QUALITY,

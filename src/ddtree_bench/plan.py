@@ -66,7 +66,8 @@ def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSes
         tokens += sent * workload.max_new_tokens
         # requests in flight share a server that is assumed to keep its speed for each
         in_turn = sent * workload.max_new_tokens * ASSUMED_FILL / cell.concurrency
-        assumed_s += in_turn / ASSUMED_TOK_PER_S[engine]
+        arriving_s = 0.0 if cell.arrivals_per_s is None else sent / cell.arrivals_per_s
+        assumed_s += max(arriving_s, in_turn / ASSUMED_TOK_PER_S[engine])
     return PlannedSession(
         turn=turn,
         cells=len(cells),

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+)
 
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.status import Status
@@ -86,12 +93,15 @@ class CellId(Record):
     launch: Annotated[int, Field(ge=1)]
     workload: str
     concurrency: Annotated[int, Field(ge=1)]
+    """Requests in flight; 1 in an open loop, where nothing bounds them."""
     repeat: Annotated[int, Field(ge=1)]
+    arrivals_per_s: PositiveFloat | None = None
+    """Open loop: conversations that arrive in a second, on average. None: closed loop."""
 
     def __str__(self) -> str:
-        return (
-            f"{self.server}/launch-{self.launch}/{self.workload}/c{self.concurrency}/r{self.repeat}"
-        )
+        rate = self.arrivals_per_s
+        load = f"c{self.concurrency}" if rate is None else f"a{rate:g}"
+        return f"{self.server}/launch-{self.launch}/{self.workload}/{load}/r{self.repeat}"
 
 
 class RequestRecord(Record):

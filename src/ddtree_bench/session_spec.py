@@ -89,4 +89,5 @@ def _first_asked(workloads: Mapping[str, Workload], launch: int) -> tuple[str, .
         if launch == min(workload.rounds or (1,))
         and workload.route == "generate"
         and workload.temperature == 0
+        and not workload.ignore_eos
     )

@@ -277,3 +277,30 @@ def wait_for(condition, timeout_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "timed out"
         time.sleep(0.2)
+
+
+@pytest.mark.heavy
+def test_extras_are_measured_and_told_apart(project):
+    """An open loop, answers of a fixed length, and rounds that widths make needless.
+
+    The plain server's differences from itself are judged by its log probabilities.
+    """
+    extra = project.config["workloads"]["short"]
+    project.config["servers"] = {"ar": server(), "chain": chain()}
+    project.config["workloads"] |= {
+        "arriving": {**extra, "arrivals_per_s": [20.0]},
+        "fixed": {**extra, "ignore_eos": True},
+    }
+    project.config["protocol"]["adaptive"] = {"max_launches": 4, "width": 1e6}
+    project.run()
+    assert [project.launch("chain", n)["status"] for n in (1, 2, 3, 4)] == [
+        *("ok", "ok"),
+        *("not_needed", "not_needed"),
+    ]
+    assert project.launch("ar", 1)["logprob_requests"] > 0
+    assert project.launch("ar", 2)["logprob_requests"] == 0
+    said = text_of(project.pdf)
+    assert "Open loop" in said
+    assert "12, always" in said
+    assert "2 were needed" in said
+    assert "Nothing to be done" in project.run()

@@ -53,6 +53,7 @@ def page_text() -> str:
         "Server": "servers.NAME",
         "Workload": "workloads.NAME",
         "Protocol": "protocol",
+        "Adaptive": "protocol.adaptive",
         "Warmup": "protocol.warmup",
         "Analysis": "analysis",
         "Limits": "analysis.limits",

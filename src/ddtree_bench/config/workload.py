@@ -14,6 +14,9 @@ CLASSES = ("short", "longform", "multiturn", "structured", "agentic")
 PromptFormat = Literal[
     "prompts", "speed-bench", "spec-bench", "sharegpt", "openai-chat", "mooncake"
 ]
+FIXED_LENGTH = "fixed length"
+"""Class under which answers of a fixed length are counted, apart from all others."""
+
 WorkloadClass = Literal["short", "longform", "multiturn", "structured", "agentic", "original"]
 
 
@@ -38,6 +41,11 @@ class Workload(Section):
     max_new_tokens: Annotated[int, Field(ge=1)] = Field(
         96, description="Longest answer, tokens; for conversations: of each turn."
     )
+    ignore_eos: bool = Field(
+        False,
+        description="Answers run on to `max_new_tokens`, past the end of their text, where tokens "
+        "are easy to guess. An extra: it is shown as such and enters no pooled figure.",
+    )
     temperature: Annotated[float, Field(ge=0)] = Field(0.0, description="0 decodes greedily.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Nucleus, always sent.")
     top_k: int = Field(-1, description="−1 keeps the whole vocabulary; always sent.")
@@ -49,6 +57,12 @@ class Workload(Section):
     stream: bool = Field(True, description="Stream the answer (times of every event).")
     concurrency: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (1,), min_length=1, description="Requests in flight; a cell each."
+    )
+    arrivals_per_s: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (),
+        description="Open loop: conversations arrive at these mean rates, a cell each, at times "
+        "drawn by seed (Poisson), however many are in flight. They are counted apart, from the "
+        "time a request was due. Default: closed loop with `concurrency`.",
     )
     repeats: Annotated[int, Field(ge=1)] = Field(
         1, description="Passes over the prompts in each launch; a cell each."
@@ -81,9 +95,33 @@ class Workload(Section):
         4, description="Tool loops: most requests in one loop."
     )
 
+    @property
+    def counted_class(self) -> str:
+        """The class under which its cells are counted."""
+        return FIXED_LENGTH if self.ignore_eos else self.workload_class
+
+    @property
+    def loads(self) -> tuple[tuple[int, float | None], ...]:
+        """Concurrency and rate of arrivals of each cell of a repeat."""
+        if self.arrivals_per_s:
+            return tuple((1, rate) for rate in self.arrivals_per_s)
+        return tuple((concurrency, None) for concurrency in self.concurrency)
+
+    @model_validator(mode="after")
+    def _open_or_closed(self) -> Self:
+        if self.arrivals_per_s and self.concurrency != (1,):
+            raise ValueError("`arrivals_per_s` bounds no `concurrency`; use two workloads")
+        return self
+
+    @model_validator(mode="after")
+    def _original_ends_by_itself(self) -> Self:
+        if self.ignore_eos and self.workload_class == "original":
+            raise ValueError("class `original` is measured as its notes did: no `ignore_eos`")
+        return self
+
     @model_validator(mode="after")
     def _values_are_distinct(self) -> Self:
-        for key in ("concurrency", "rounds"):
+        for key in ("concurrency", "arrivals_per_s", "rounds"):
             values = getattr(self, key) or ()
             if len(set(values)) != len(values):
                 raise ValueError(f"`{key}` names a value twice: {list(values)}")

@@ -94,6 +94,7 @@ def _results(view: View) -> dict[str, Any]:
         "lossless": results.lossless(view),
         "quality": quality.quality(view),
         "load": results.load(view),
+        "arrivals": results.arrivals(view),
         "original": results.original(view),
         "published": results.published(view),
     }

@@ -375,6 +375,51 @@ def load(view: View) -> Grid:
     )
 
 
+def arrivals(view: View) -> Grid:
+    """Times to the end where requests arrive by themselves: of service, and from due."""
+    frame = view.tables["arrivals"]
+    ends = frame[frame["metric"].isin(["end_s", "end_due_s"]) & (frame["share"] < 0.99)]
+    rate, served = (column("arrivals", name) for name in ("arrivals_per_s", "served_per_s"))
+    return Grid(
+        "tab:arrivals",
+        escape(
+            "Open loop: conversations arrive at random (Poisson), however many are in flight. "
+            "Arrivals and served: a second. Times to the end of an answer in seconds, from sent "
+            f"(service) and from due, median and 90th percentile; brackets: {view.confidence} "
+            "intervals as for latency. n: requests / different questions. These cells enter no "
+            "other figure."
+        ),
+        rf"L{{26mm}}L{{18mm}}rrlr{INTERVAL}{INTERVAL}",
+        (
+            (
+                *map(head, ("Server", "Workload", "Arrivals", "Served", "Time", "n")),
+                head("median", 3),
+                head("90 %", 3),
+            ),
+        ),
+        tuple(
+            (
+                text(view.title(str(server))),
+                text(workload),
+                number(rate, rows["arrivals_per_s"].iloc[0]),
+                number(served, rows["served_per_s"].iloc[0]),
+                text("from due" if metric == "end_due_s" else "service"),
+                text(f"{rows['n'].iloc[0]:.0f}/{rows['n_questions'].iloc[0]:.0f}"),
+                *(
+                    cell
+                    for _, row in rows.iterrows()
+                    for cell in interval(
+                        column("arrivals", "value"), *row[["value", "low", "high"]]
+                    )
+                ),
+            )
+            for (server, workload, _, metric), rows in ends.groupby(
+                ["server", "workload", "arrivals_per_s", "metric"], sort=False
+            )
+        ),
+    )
+
+
 def original(view: View) -> Grid:
     """The three original prompts in this run."""
     names = ("n", "tok_per_s", "tok_per_s_sd", "completion_tokens")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
+from ddtree_bench.config import Workload
 from ddtree_bench.report.grid import Grid, Row, group, head, number, text
 from ddtree_bench.report.view import View, column
 from ddtree_bench.status import Status
@@ -67,7 +68,8 @@ def workloads(view: View) -> Grid:
         "tab:workloads",
         escape(
             "The workloads. Longest: tokens of an answer at most. T: sampling temperature, 0 being "
-            "greedy. Repeats: passes over the prompts in each launch."
+            "greedy. Repeats: passes over the prompts in each launch. Always: answers were kept "
+            "from ending by themselves; such a workload enters no pooled figure and no judgement."
         ),
         r"L{22mm}lL{42mm}rrrlrr",
         (
@@ -85,15 +87,20 @@ def workloads(view: View) -> Grid:
                 text(load.workload_class),
                 text(load.prompts),
                 text(load.sample),
-                text(load.max_new_tokens),
+                text(f"{load.max_new_tokens}, always" if load.ignore_eos else load.max_new_tokens),
                 text(f"{load.temperature:g}"),
                 text(load.route if load.stream else f"{load.route}, whole"),
-                text(", ".join(map(str, load.concurrency))),
+                text(_load(load)),
                 text(load.repeats),
             )
             for name, load in view.config.workloads.items()
         ),
     )  # fmt: skip
+
+
+def _load(load: Workload) -> str:
+    rates = ", ".join(f"{rate:g}" for rate in load.arrivals_per_s)
+    return f"{rates} /s arrive" if rates else ", ".join(map(str, load.concurrency))
 
 
 def protocol(view: View) -> list[str]:

@@ -10,6 +10,7 @@ import pandas as pd
 from ddtree_bench.columns import TABLES
 from ddtree_bench.config import Config
 from ddtree_bench.findings import FindingCode
+from ddtree_bench.tables.arrivals import ArrivalTable
 from ddtree_bench.tables.choice import Choices
 from ddtree_bench.tables.comparisons import Comparisons
 from ddtree_bench.tables.conditions import ConditionTables
@@ -88,6 +89,7 @@ def _collected(
     """
     throttled = set()
     raw, drafts, lossless = RawTables(config), DraftTables(), LosslessTable(config)
+    arrivals = ArrivalTable(config.analysis.confidence)
     quality, tags, conditions = QualityTable(config), TagTable(), ConditionTables(config)
     for session in read_sessions(session_folders, config):
         raw.add_launch(session.launch)
@@ -95,6 +97,12 @@ def _collected(
         if session.launch.server == config.analysis.baseline:
             lossless.add_logprobs(session.logprobs())
         for measured in session.cells():
+            if measured.cell.cell.arrivals_per_s is not None:
+                # another question than a closed loop's: no row, no figure is shared
+                raw.add_failures(measured, session.launch)
+                if is_sound(measured):
+                    arrivals.add_cell(measured)
+                continue
             raw.add_cell(measured, session.launch)
             conditions.add_cell(measured)
             if any(found.code is FindingCode.THROTTLED for found in measured.cell.findings):
@@ -104,4 +112,5 @@ def _collected(
                     table.add_cell(measured)
     frames = {**raw.frames(), **drafts.frames(), **conditions.frames()}
     frames |= {"lossless": lossless.frame(), "quality": quality.frame(), "tags": tags.frame()}
+    frames["arrivals"] = arrivals.frame()
     return frames, frozenset(throttled)

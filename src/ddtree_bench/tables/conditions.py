@@ -51,7 +51,8 @@ class ConditionTables:
         for finding in cell.findings:
             self._find("cell", cell.cell.server, cell.cell.launch, finding, cell.cell)
         for row in _devices(cell):
-            self._telemetry.add(**cell.cell.model_dump(), workload_class=cell.workload_class, **row)
+            keys = cell.cell.model_dump(exclude={"arrivals_per_s"})
+            self._telemetry.add(**keys, workload_class=cell.workload_class, **row)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables under their names."""

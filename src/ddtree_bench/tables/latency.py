@@ -58,16 +58,17 @@ def _rows(
                 "share": share,
                 "n": int(known.sum()),
                 "n_questions": distinct,
-                **_percentile(values[known], share, confidence, distinct),
+                **percentile_columns(values[known], share, confidence, distinct),
             }
 
 
-def _percentile(
+def percentile_columns(
     values: np.ndarray[tuple[int], np.dtype[np.float64]],
     share: float,
     confidence: float,
     questions: int,
 ) -> dict[str, Value]:
+    """A percentile with its interval, as columns; without them, why there is none."""
     try:
         interval = percentile_interval(values, share, confidence, questions)
     except NotEnoughData as error:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ddtree_bench.columns import LOSSLESS
-from ddtree_bench.config import Config
+from ddtree_bench.config import FIXED_LENGTH, Config
 from ddtree_bench.logprobs import TopLogprobs
 from ddtree_bench.records import RequestRecord
 from ddtree_bench.stats.distributions import even_split_p_value
@@ -74,6 +74,8 @@ class LosslessTable:
 
     def add_cell(self, measured: MeasuredCell) -> None:
         """Take the greedy answers with token ids of a cell that enters statistics."""
+        if measured.cell.workload_class == FIXED_LENGTH:
+            return  # past its end a text runs in circles, and no answer is meant to
         for request in measured.requests:
             if request.sampling.temperature == 0 and request.output_ids is not None:
                 answers = self._answers.setdefault(request.cell.server, [])

@@ -54,14 +54,20 @@ class RawTables:
         keys = _keys(cell)
         for request in requests:
             self._requests.add(**keys, **_request_row(request, plain=plain))
-            if not request.status.ok:
-                self._fail("request", launch, cell=cell.cell, request=request)
-        if not cell.status.ok:
-            self._fail("cell", launch, cell=cell.cell, record=cell)
+        self.add_failures(measured, launch)
         self._cells.add(**keys, **_cell_row(measured))
         if is_sound(measured):
             for row in _unit_rows(requests):
                 self._units.add(**keys, **row)
+
+    def add_failures(self, measured: MeasuredCell, launch: Launch) -> None:
+        """Take only what did not end well in a cell."""
+        cell, requests = measured
+        for request in requests:
+            if not request.status.ok:
+                self._fail("request", launch, cell=cell.cell, request=request)
+        if not cell.status.ok:
+            self._fail("cell", launch, cell=cell.cell, record=cell)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables under their names."""
@@ -122,7 +128,10 @@ class RawTables:
 
 
 def _keys(cell: CellRecord) -> dict[str, Value]:
-    return {**cell.cell.model_dump(), "workload_class": cell.workload_class}
+    return {
+        **cell.cell.model_dump(exclude={"arrivals_per_s"}),
+        "workload_class": cell.workload_class,
+    }
 
 
 def _request_row(request: RequestRecord, *, plain: bool) -> dict[str, Value]:

@@ -45,8 +45,8 @@ class Asker:
     task: CellTask
     prompt: Prompt
     records: list[RequestRecord] = field(default_factory=list)
-    _due_s: float = field(default_factory=time.monotonic)
-    """When the next request could have been sent, by the monotonic clock."""
+    due_s: float = field(default_factory=time.monotonic)
+    """When the next request is due, by the monotonic clock: at once, or as it arrives."""
 
     def opening(self) -> list[ChatMessage]:
         """The messages before the user speaks."""
@@ -67,7 +67,7 @@ class Asker:
                 messages, sampling, stream=workload.stream, template=self._template()
             )
         record = self._record(exchange, sampling, prompt_sha256)
-        self._due_s = exchange.sent_monotonic_s + exchange.end_s
+        self.due_s = exchange.sent_monotonic_s + exchange.end_s
         self.records.append(record)
         return record
 
@@ -90,6 +90,7 @@ class Asker:
             top_p=workload.top_p,
             top_k=workload.top_k,
             seed=None if workload.temperature == 0 else self._seed(),
+            ignore_eos=workload.ignore_eos,
             json_schema=self._schema() if workload.constrained else None,
         )
 
@@ -129,7 +130,7 @@ class Asker:
             stream=self.task.workload.stream,
             sampling=sampling,
             sent_unix_s=exchange.sent_unix_s,
-            wait_s=max(0.0, exchange.sent_monotonic_s - self._due_s),
+            wait_s=max(0.0, exchange.sent_monotonic_s - self.due_s),
             events=answer.events,
             end_s=exchange.end_s,
             text=answer.text,

@@ -25,6 +25,8 @@ def judge(asker: Asker) -> None:
     Not while requests are in flight: running code would slow them.
     """
     check, records = asker.prompt.check, asker.records
+    if asker.task.workload.ignore_eos:
+        return  # it was kept from ending where it wanted to
     if check is None or len(records) < len(asker.prompt.turns) or not records[-1].status.ok:
         return
     record = records[-1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import random
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -31,7 +33,8 @@ def measure_cell(
 ) -> tuple[RequestRecord, ...]:
     """The records of all requests, conversation by conversation in the order of their start.
 
-    As many conversations run at a time as the cell's concurrency says, each in a thread. A failed
+    As many conversations run at a time as the cell's concurrency says, each in a thread; in an open
+    loop each begins at its time of arrival, whatever is in flight. A failed
     request ends its own conversation; one that finds the server lost, and `task.should_stop`, end
     the cell: what was not sent has no record. Exceptions of a thread are raised here, and an
     interrupt of the main thread is not held up by requests in flight.
@@ -44,7 +47,7 @@ def measure_cell(
     pool = _Pool(client, tokenizer, task)
     threads = [
         threading.Thread(target=pool.work, name=f"client-{number}", daemon=True)
-        for number in range(task.cell.concurrency)
+        for number in range(_threads(task))
     ]
     with no_collection():
         for thread in threads:
@@ -68,6 +71,21 @@ def ordered(prompts: Sequence[Prompt], seed: int, repeat: int) -> tuple[Prompt, 
     return tuple(by_id)
 
 
+def arrivals(count: int, rate_per_s: float, seed: int, repeat: int) -> tuple[float, ...]:
+    """Seconds after the start at which conversations arrive: a Poisson process of this rate.
+
+    The same for every server and launch.
+    """
+    random_gaps = random.Random(f"{seed}:{repeat}:arrivals")
+    gaps = (random_gaps.expovariate(rate_per_s) for _ in range(count))
+    return tuple(itertools.accumulate(gaps))
+
+
+def _threads(task: CellTask) -> int:
+    """As many as there may be conversations at a time."""
+    return task.cell.concurrency if task.cell.arrivals_per_s is None else len(task.prompts)
+
+
 @dataclass(slots=True)
 class _Pool:
     """What the threads of a cell share."""
@@ -78,14 +96,23 @@ class _Pool:
     stopped: threading.Event = field(default_factory=threading.Event)
     askers: list[Asker] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
-    _waiting: queue.SimpleQueue[Prompt] = field(default_factory=queue.SimpleQueue)
+    _waiting: queue.SimpleQueue[tuple[Prompt, float | None]] = field(
+        default_factory=queue.SimpleQueue
+    )
+    """Prompts, and seconds after the start at which each arrives (None: as soon as it can)."""
+    _started_s: float = field(default_factory=time.monotonic)
     _start: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         task = self.task
         self.task = replace(task, should_stop=self._should_stop(task.should_stop))
-        for prompt in ordered(task.prompts, task.seed, task.cell.repeat):
-            self._waiting.put(prompt)
+        prompts = ordered(task.prompts, task.seed, task.cell.repeat)
+        rate = task.cell.arrivals_per_s
+        times: Iterable[float | None] = itertools.repeat(None)
+        if rate is not None:
+            times = arrivals(len(prompts), rate, task.seed, task.cell.repeat)
+        for waiting in zip(prompts, times, strict=False):
+            self._waiting.put(waiting)
 
     def work(self) -> None:
         """Hold one conversation after the other until none is left or the cell ends."""
@@ -104,11 +131,17 @@ class _Pool:
             if self.task.should_stop():
                 return None
             try:
-                prompt = self._waiting.get_nowait()
+                prompt, after_s = self._waiting.get_nowait()
             except queue.Empty:
                 return None
-            self.askers.append(Asker(self.client, self.tokenizer, self.task, prompt))
-            return self.askers[-1]
+            asker = Asker(self.client, self.tokenizer, self.task, prompt)
+            if after_s is not None:
+                asker.due_s = self._started_s + after_s
+                self.stopped.wait(max(0.0, asker.due_s - time.monotonic()))
+                if self.task.should_stop():
+                    return None
+            self.askers.append(asker)
+            return asker
 
     def _should_stop(self, asked: Callable[[], bool]) -> Callable[[], bool]:
         return lambda: self.stopped.is_set() or asked()

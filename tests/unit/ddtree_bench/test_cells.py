@@ -1,6 +1,7 @@
 import pytest
 from fakes import bench
 
+from ddtree_bench import cells
 from ddtree_bench.cells import cell_key, cells_of
 from ddtree_bench.session_spec import SessionSpec
 
@@ -116,3 +117,24 @@ def test_edited_prompts_are_measured_again(spec):
     before, after = keys(spec), keys(edited)
     assert [name for name in before if before[name] != after[name]] == ["one/launch-1/short/c1/r1"]
     assert keys(with_workload(spec, "short", prompts="moved.jsonl")) == before
+
+
+def test_a_later_key_of_the_configuration_leaves_old_cells_alone(spec, monkeypatch):
+    """At its default it is no part of a key, so that measured cells stay known."""
+    hashed = []
+    monkeypatch.setattr(cells, "json_sha256", lambda data: hashed.append(data) or str(data))
+    before, after = keys(spec), keys(with_workload(spec, "short", ignore_eos=True))
+    assert [name for name in before if before[name] != after[name]] == ["one/launch-1/short/c1/r1"]
+    assert ["ignore_eos" in data["workload"] for data in hashed] == [False, False, True, False]
+
+
+def test_each_rate_of_arrivals_is_a_cell(spec):
+    """Two rates, two cells of other keys; more rates leave those measured alone."""
+    one = with_workload(spec, "short", arrivals_per_s=(2.0,))
+    two = with_workload(spec, "short", arrivals_per_s=(2.0, 0.5))
+    assert [str(cell) for cell in cells_of(two)][:2] == [
+        "one/launch-1/short/a2/r1",
+        "one/launch-1/short/a0.5/r1",
+    ]
+    assert keys(one).items() <= keys(two).items()
+    assert len(set(keys(two).values())) == 3

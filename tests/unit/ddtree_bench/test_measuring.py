@@ -124,3 +124,15 @@ def test_requests_cut_off_by_a_death_say_so(status):
 def test_when_a_server_is_given_up(status, server, lost):
     """A death or a hang ends a session; one closed connection only if health fails, too."""
     assert is_lost(server, (request_record(), request_record(status=status))) == lost
+
+
+def test_answers_of_a_fixed_length_are_counted_apart(tmp_path):
+    """Whatever class their prompts are of, the cell is of class `fixed length`."""
+    spec = bench(tmp_path, "workloads: {short: {ignore_eos: true}}")
+    server = live()
+    result = measure_one(server, spec, cell_id(), "k", lambda *_: (request_record(),))
+    assert result.cell.workload_class == "fixed length"
+    other = measure_one(
+        server, spec, cell_id(workload="longform"), "k", lambda *_: (request_record(),)
+    )
+    assert other.cell.workload_class == "longform"

@@ -172,3 +172,19 @@ def test_adaptive_rounds_must_add_some(tmp_path):
     (fault,) = faults(tmp_path, text.replace("MOST", "3"))
     assert fault.key == "protocol.adaptive.max_launches"
     assert load(tmp_path, text.replace("MOST", "6")).protocol.rounds == 6
+
+
+def test_the_original_prompts_end_by_themselves(tmp_path):
+    """Their formula is that of the notes, which ignored no end."""
+    text = VALID.replace("class: short", "class: original\n    ignore_eos: true")
+    (fault,) = faults(tmp_path, text)
+    assert "no `ignore_eos`" in fault.what
+
+
+def test_an_open_loop_has_no_concurrency(tmp_path):
+    """The two modes are two workloads."""
+    text = VALID.rstrip() + "\n    arrivals_per_s: [1, 2]\n"
+    loads = load(tmp_path, text).workloads["short"].loads
+    assert loads == ((1, 1.0), (1, 2.0))
+    (fault,) = faults(tmp_path, text + "    concurrency: [4]\n")
+    assert "use two workloads" in fault.what

@@ -182,3 +182,22 @@ def test_every_kind_of_check_has_a_name() -> None:
     kinds = {kind.model_fields["kind"].annotation for kind in get_args(union)}
     codes = {code for literal in kinds for code in get_args(literal)}
     assert codes | {CHECK_KIND} == set(KINDS)
+
+
+def test_an_open_loop_is_shown_from_due_and_of_service(made: Make) -> None:
+    """Both times stand side by side; without such cells there is no table."""
+    assert "Open loop" not in rendered(made("full"))
+    rows = [
+        {"server": "ar", "workload": "chat", "arrivals_per_s": 2.0, "served_per_s": 0.86,
+         "metric": metric, "share": share, "n": 7, "n_questions": 7, "value": value + share,
+         "low": value, "high": value + 1, "note": ""}
+        for metric, value in (("end_s", 2.0), ("end_due_s", 5.0), ("ttft_s", 9.9))
+        for share in (0.5, 0.9, 0.99)
+    ]  # fmt: skip
+    found = made("full", arrivals=frame("arrivals", rows))
+    service, due = written(found["arrivals"])
+    assert "service" in service
+    assert "2.5000 & [2.0000," in service
+    assert "from due" in due
+    assert "5.5000" in due
+    assert "Open loop" in rendered(found)

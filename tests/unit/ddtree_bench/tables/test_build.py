@@ -431,3 +431,19 @@ def test_a_tree_that_is_a_chain_is_called_one(
     tree = request.tree.model_copy(update=changes)
     run.add("tree", 1, [records["cell"](cell, (request.model_copy(update={"tree": tree}),))])
     assert only(build_tables(run.folders, config)["trees"], server="tree")["shape"] == shape
+
+
+def test_answers_of_a_fixed_length_enter_no_pooled_figure(
+    config: Config, two_rounds: Any, records: Builders
+) -> None:
+    """They have a row of their own in the table of classes; all that is pooled stays as it was."""
+    before = build_tables(two_rounds.folders, config)
+    cell = records["id"]("ar", 3, "short")
+    measured = records["cell"](cell, (records["request"](cell, "p1", 5.0),))
+    fixed = measured.cell.model_copy(update={"workload_class": "fixed length"})
+    two_rounds.add("ar", 3, [measured._replace(cell=fixed)])
+    after = build_tables(two_rounds.folders, config)
+    for name in ("overall", "comparisons", "choice", "latency", "lossless", "crossover"):
+        assert before[name].equals(after[name])
+    row = only(after["classes"], workload_class="fixed length")
+    assert row["tok_per_s"] == pytest.approx(1 / 5.0)

@@ -121,3 +121,17 @@ def test_a_faulty_server_keeps_its_numbers_not_its_rank(config: Config, run: Any
     assert set(found["verdict"]) == {"faulty"}
     assert found["speedup"].to_numpy() == pytest.approx([4.0, 4.0])
     assert found["verdict_detail"].str.contains("by speed alone: faster by more than").all()
+
+
+def test_answers_of_a_fixed_length_are_not_judged(
+    config: Config, records: dict[str, Callable[..., Any]]
+) -> None:
+    """Past the end of its text every model runs in circles."""
+    made = LosslessTable(config)
+    cell = records["id"]("tree", 1, "short")
+    measured = records["cell"](cell, (records["request"](cell, "p", 0.01, **LOOP),))
+    fixed = measured.cell.model_copy(update={"workload_class": "fixed length"})
+    made.add_cell(measured._replace(cell=fixed))
+    assert row(made)["loops"] == 0
+    made.add_cell(measured)
+    assert row(made)["loops"] == 1

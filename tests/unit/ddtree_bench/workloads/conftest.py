@@ -94,7 +94,8 @@ def task() -> Callable[..., CellTask]:
     """Makes a task from prompts; keywords are keys of the workload or of the cell's name."""
 
     def make(*prompts: Prompt, seed: int = 0, **changes: Any) -> CellTask:
-        names = {k: changes.pop(k) for k in ("concurrency", "repeat", "launch") if k in changes}
+        keys = ("concurrency", "repeat", "launch", "arrivals_per_s")
+        names = {k: changes.pop(k) for k in keys if k in changes}
         fields = {"class": "short", "prompts": "p.jsonl", **changes}
         return CellTask(cell_id(**names), Workload.model_validate(fields), prompts, seed)
 

@@ -145,3 +145,16 @@ def test_a_schema_constrains_the_last_turn_only(
     records = measure_cell(client, tokenizer, task(prompt, constrained=constrained))
     assert [s.json_schema for s in client.samplings] == [None, schema if constrained else None]
     assert records[1].sampling.json_schema == client.samplings[1].json_schema
+
+
+def test_a_fixed_length_goes_past_the_end_and_is_not_judged(
+    scripted: Any, tokenizer: Any, task: Any
+) -> None:
+    """`ignore_eos` is sent, what follows the stop token (2) is kept, and no check is made."""
+    prompt = Prompt(id="p", turns=("hi",), check=JsonCheck(kind="json"))
+    client = scripted(Answer("ab", (10, 2, 11), 5, 3, finish_reason="length"))
+    (record,) = measure_cell(client, tokenizer, task(prompt, ignore_eos=True))
+    assert client.samplings[0].ignore_eos
+    assert record.output_ids == (10, 2, 11)
+    assert record.overshoot_tokens == 0
+    assert record.check is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from ddtree_bench.prompts import Prompt
 from ddtree_bench.status import Status
-from ddtree_bench.workloads.run import measure_cell, ordered
+from ddtree_bench.workloads.run import arrivals, measure_cell, ordered
 
 PROMPTS = tuple(Prompt(id=f"p{number}", turns=(f"q{number}?",)) for number in range(6))
 
@@ -128,3 +129,47 @@ def test_the_clients_own_delay_is_recorded(scripted: Any, tokenizer: Any, task: 
     records = measure_cell(scripted(by=str), tokenizer, task(*PROMPTS))
     assert all(each.wait_s >= 0 for each in records)
     assert any(each.wait_s > 0 for each in records)
+
+
+def test_arrivals_are_seeded_and_scale_with_their_rate():
+    """Twice the rate halves every time; another repeat has other times.
+
+    Of 2000 gaps at 4 a second the mean is 0.25 s; its standard error 0.25 ÷ √2000 = 0.0056 s, so
+    that one seed in 10⁴ would be farther off than 0.022 s. The seed is fixed.
+    """
+    times = arrivals(2000, 4.0, seed=1, repeat=1)
+    assert times[-1] / 2000 == pytest.approx(0.25, abs=0.022)
+    assert arrivals(2000, 8.0, seed=1, repeat=1) == pytest.approx(tuple(at / 2 for at in times))
+    assert arrivals(2000, 4.0, seed=1, repeat=2) != times
+    assert list(times) == sorted(times)
+
+
+def test_in_an_open_loop_nothing_waits_for_an_answer(scripted, tokenizer, task):
+    """Four conversations are answered only when all four are in flight."""
+    barrier = threading.Barrier(4)
+
+    def together(text):
+        barrier.wait(timeout=10)
+        return "fine"
+
+    records = measure_cell(
+        scripted(by=together), tokenizer, task(*PROMPTS[:4], arrivals_per_s=1000.0)
+    )
+    assert [record.status for record in records] == [Status.OK] * 4
+
+
+def test_no_request_of_an_open_loop_is_sent_before_it_is_due(scripted, tokenizer, task):
+    """Sent in the order of arrival, each at its drawn time or later, which is its wait."""
+    began_s, sent_s = time.monotonic(), []
+
+    def noted(text):
+        sent_s.append(time.monotonic() - began_s)
+        return "fine"
+
+    asked = task(*PROMPTS[:4], arrivals_per_s=100.0)
+    records = measure_cell(scripted(by=noted), tokenizer, asked)
+    due_s = arrivals(4, 100.0, asked.seed, 1)
+    assert all(sent >= due - 1e-3 for sent, due in zip(sorted(sent_s), due_s, strict=True))
+    expected = [prompt.id for prompt in ordered(asked.prompts, asked.seed, 1)]
+    assert [record.prompt_id for record in records] == expected
+    assert all(record.wait_s >= 0 for record in records)
