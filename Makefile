@@ -19,7 +19,7 @@ PATH := $(CURDIR)/$(WORKFLOW)/bin:$(PATH)
 export PATH
 export PYTHONPATH := $(CURDIR)/src
 
-.PHONY: report report-sglang-cpu report-example plan retry env env-dev env-sglang-cpu
+.PHONY: report report-sglang-cpu report-example plan retry env env-dev env-sglang-cpu env-sglang-cpu-dev
 .PHONY: test test-all lint docs clean distclean help
 
 report: env
@@ -48,10 +48,13 @@ env-dev:
 env-sglang-cpu:
 	@PINS= scripts/make-env $(SGLANG_CPU) envs/sglang-cpu.txt
 
+env-sglang-cpu-dev:
+	@PINS= scripts/make-env $(SGLANG_CPU) envs/sglang-cpu.txt envs/sglang-cpu-dev.txt
+
 test: env-dev
 	scripts/test -m "not heavy"
 
-test-all: env-dev env-sglang-cpu
+test-all: env-dev env-sglang-cpu-dev
 	scripts/test
 
 lint: env-dev

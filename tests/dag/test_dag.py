@@ -20,6 +20,8 @@ from .conftest import chain, server, tree
 pytestmark = pytest.mark.dag
 
 DOWNSTREAM = ["aggregate", "charts", "report"]
+# a known number of requests before the measured ones: the proof of readiness and two
+STEADY = {"warmup": {"min_requests": 2, "max_requests": 2}}
 
 
 def text_of(pdf: Path) -> str:
@@ -119,11 +121,11 @@ def test_a_failed_run_does_not_leave_a_stale_pdf(done):
 def test_a_server_that_fails_is_a_result(project):
     """The others are measured, and the report says how each failed."""
     project.config["servers"] |= {
-        "dies": chain("die@4+"),
-        "hangs": chain("hang@4+"),
-        "babbles": tree("garbage@4+"),
+        "dies": chain("die@7+"),
+        "hangs": chain("hang@7+"),
+        "babbles": tree("garbage@7+"),
     }
-    project.config["protocol"] = {"launches": 1, "attempts": 1, "request_timeout_s": 2}
+    project.config["protocol"] = {"launches": 1, "attempts": 1, "request_timeout_s": 2, **STEADY}
     project.run()
     statuses = {name: project.launch(name)["status"] for name in project.config["servers"]}
     assert statuses["ar"] == statuses["chain"] == statuses["tree"] == "ok"
@@ -204,7 +206,7 @@ def test_a_recorded_failure_is_tried_again_on_request(project):
     project.config["servers"]["tree"] = tree(
         args=["--fault", "http500@9+", "--fault-once", str(once)]
     )
-    project.config["protocol"] = {"launches": 1, "attempts": 1}
+    project.config["protocol"] = {"launches": 1, "attempts": 1, **STEADY}
     project.run()
     # the ninth request is the last of the second workload: the first one is whole
     before = [r for r in project.requests() if r["cell"]["workload"] == "short"]

@@ -522,7 +522,7 @@ def test_an_attached_server_is_flushed_by_leave_only(tmp_path, may_flush):
     cells = cells_of(session)
     assert set(statuses(session).values()) == {Status.OK}
     codes = [finding.code for finding in cells["short"].cell.findings]
-    assert codes == ([] if may_flush else [FindingCode.CACHE_UNKNOWN])
+    assert (FindingCode.CACHE_UNKNOWN in codes) != may_flush
     assert {r.cached_tokens for r in cells["short"].requests} == {0 if may_flush else 10}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import requests
-from real.ddtree_sglang.servers import ROOT, Running, serving, tree_server
+from real.ddtree_sglang.servers import ROOT, Running, check_choices, serving, tree_server
 
 pytestmark = pytest.mark.heavy
 
@@ -205,31 +205,31 @@ def test_a_long_prompt_is_read_in_chunks(prompts: list[list[int]], logs: Path) -
     assert len(answer["output_ids"]) > 0
 
 
-def test_without_overlap_the_answers_are_the_same(
-    prompts: list[list[int]], alone: list[dict[str, Any]], logs: Path
+def test_without_overlap_the_answers_are_plain_decodings_too(
+    prompts: list[list[int]], plain: Running, logs: Path
 ) -> None:
-    """The scheduler's lead changes when things happen, not what."""
+    """The scheduler's lead changes when things happen, not what.
+
+    Texts are not compared with those of the other scheduler: stock DFLASH, too, parts from itself
+    there, at tokens with an exact rival.
+    """
     flag = "--disable-overlap-schedule"
     with tree_server(logs, BUDGET, TOPK, flag, name="no-overlap") as server:
-        read(server, prompts)
-        answers = server.answers(prompts[:4], REFERENCE_TOKENS, at_once=1)
-    assert [a["output_ids"] for a in answers] == [a["output_ids"] for a in alone[:4]]
-    counts = [a["meta_info"]["spec_verify_ct"] for a in answers]
-    assert counts == [a["meta_info"]["spec_verify_ct"] for a in alone[:4]]
+        answers = server.answers(prompts[:4], TOKENS, at_once=1)
+    for prompt, answer in zip(prompts, answers, strict=False):
+        check_choices(plain, prompt, answer["output_ids"])
 
 
 def test_retracted_requests_go_on_where_they_were(
-    prompts: list[list[int]],
-    alone: list[dict[str, Any]],
-    logs: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    prompts: list[list[int]], plain: Running, logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SGLang's own switch takes requests out of the batch at random and puts them back."""
+    """SGLang's own switch takes requests out of the batch and puts them back."""
     monkeypatch.setenv("SGLANG_TEST_RETRACT", "1")
     with tree_server(logs, BUDGET, TOPK, name="retract") as server:
         answers = server.answers(prompts[:8], TOKENS, at_once=8)
-    for answer, whole in zip(answers, alone, strict=False):
-        assert len(answer["output_ids"]) == min(TOKENS, len(whole["output_ids"]))
+    assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 0
+    for prompt, answer in zip(prompts, answers, strict=False):
+        check_choices(plain, prompt, answer["output_ids"])
     log = (logs / "retract.log").read_text(encoding="utf-8", errors="replace")
     assert "Traceback" not in log
 
