@@ -29,7 +29,9 @@ report-sglang-cpu: env env-sglang-cpu
 	snakemake --cores $(CORES) --configfile config/sglang-cpu.yaml
 
 report-example: env
-	python -m ddtree_bench.report config/h200-smollm2.yaml examples/h200-smollm2/sessions
+	mkdir -p results/h200-smollm2
+	tar -xzf examples/h200-smollm2/sessions.tar.gz -C results/h200-smollm2
+	python -m ddtree_bench.report config/h200-smollm2.yaml results/h200-smollm2/sessions
 
 plan: env
 	python -m ddtree_bench.plan $(CONFIG)

@@ -451,7 +451,7 @@ LOSSLESS = Table(
         _count(
             "near_ties",
             "Near ties",
-            "first differences whose regret is at most `analysis.near_tie_nats`: rounding decided",
+            "first differences whose regret is at most near_tie_nats: rounding decided",
         ),
         _count("regret_faults", "Regret faults", "first differences whose regret is larger"),
         _count(
@@ -468,6 +468,14 @@ LOSSLESS = Table(
             "nats",
             decimals=3,
             least_n=1,
+        ),
+        Column(
+            "near_tie_nats",
+            "Near tie",
+            "`analysis.near_tie_nats`, or the largest regret of the baseline against itself",
+            "number",
+            "nats",
+            decimals=3,
         ),
         _count(
             "loops", "Loops", "answers with a phrase of up to 32 tokens 4 times in a row or more"

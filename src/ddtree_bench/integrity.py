@@ -90,15 +90,21 @@ def _warm(requests: Sequence[RequestRecord]) -> Finding | None:
     """A prompt that was cached although the cache had been flushed.
 
     Later prompts share the chat template's first tokens with earlier ones and may have those
-    cached; the first one sent may not, and none may be cached whole.
+    cached; the first one may not, and none may be cached whole. Of several sent at once any may
+    be the server's first: the one with the smallest share counts.
     """
-    opening = sorted((r for r in requests if r.turn == 0), key=lambda r: r.sent_unix_s)
-    for place, request in enumerate(opening):
-        cached, prompt = request.cached_tokens, request.prompt_tokens
-        if cached is None or prompt is None:
-            continue
-        allowed = COLD_SHARE * prompt if place == 0 else prompt - 2
+    opening = [r for r in requests if r.turn == 0 and r.cached_tokens is not None]
+    opening.sort(key=lambda r: r.sent_unix_s)
+    at_once = opening[: opening[0].cell.concurrency] if opening else []
+    first = min(at_once, key=_cached_share, default=None)
+    for request in opening:
+        cached, prompt = request.cached_tokens or 0, request.prompt_tokens or 0
+        allowed = COLD_SHARE * prompt if request is first else prompt - 2
         if cached > allowed:
             said = f"{request.prompt_id}: {cached} of {prompt} prompt tokens were cached"
             return Finding(Status.NOT_COLD, said)
     return None
+
+
+def _cached_share(request: RequestRecord) -> float:
+    return (request.cached_tokens or 0) / max(1, request.prompt_tokens or 0)

@@ -116,7 +116,8 @@ class Analysis(Section):
     near_tie_nats: Annotated[float, Field(gt=0)] = Field(
         0.1,
         description="Largest regret of a first difference that rounding may cause, nats; "
-        "about what bf16 resolves in a logit of 20.",
+        "about what bf16 resolves in a logit of 20. What the baseline regrets against itself "
+        "widens it.",
     )
     limits: Limits = Field(
         Limits(), description="Limits of goodput: requests that keep them all count."

@@ -13,7 +13,7 @@ from ddtree_bench.status import Status
 from ddtree_bench.tex import escape
 
 _HOST = "host"
-_LETTERS = 200
+_LETTERS = 60
 _GIB = 2**30
 
 

@@ -136,6 +136,11 @@ def trees(view: View) -> Grid:
     )  # fmt: skip
 
 
+def _near_tie(view: View) -> str:
+    limits = view.tables["lossless"]["near_tie_nats"].dropna()
+    return f"{max([view.config.analysis.near_tie_nats, *limits]):g}"
+
+
 def answers(view: View) -> Grid:
     """Unsound answers of every server, and whether its answers are faulty."""
     counts = ("near_ties", "regret_faults", "not_judged", "worst_regret_nats", "loops", "empty",
@@ -144,7 +149,8 @@ def answers(view: View) -> Grid:
         "tab:answers",
         escape(
             "First differences judged by regret, and answers that are unsound. Ties: near ties. "
-            f"Faults: regret above {view.config.analysis.near_tie_nats:g} nats. Unjudged: the "
+            f"Faults: regret above {_near_tie(view)} nats, the configured limit or what "
+            f"{view.baseline} regrets against itself, whichever is larger. Unjudged: the "
             "target's log probabilities were not recorded. Worst: largest regret (nats). Loops, "
             "empty, failed: answers that run in a circle, have no text, or failed their check. "
             f"Worse: questions on which only {view.baseline} is sound; better: the other way round."

@@ -50,6 +50,8 @@ _INHERITED_PREFIXES = ("CUDA_", "NVIDIA_", "NCCL_")
 """A server sees these variables of its surroundings and no others: Snakemake, for one, exports
 OMP_NUM_THREADS=1 to its jobs, which would make a server slow without a trace in the configuration.
 """
+_FOR_CONTAINERS = "NVIDIA_REQUIRE_CUDA"
+"""Read by what starts a container, not by what runs in it, and a page long."""
 _PERSONAL = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PYTHONPATH"})
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
@@ -95,7 +97,7 @@ def check_machine(server: Server) -> None:
             raise MachineError(
                 f"there is no folder {folder}",
                 where=f"`{key}` of a server",
-                remedy="`make models` prepares the shipped models, or name another folder",
+                remedy="name a folder that exists; the shipped target model is made by `make report`",
             )
 
 
@@ -109,7 +111,7 @@ def _environment(server: Server, surroundings: Mapping[str, str]) -> dict[str, s
     env = {
         key: value
         for key, value in surroundings.items()
-        if key in _INHERITED or key.startswith(_INHERITED_PREFIXES)
+        if key in _INHERITED or (key.startswith(_INHERITED_PREFIXES) and key != _FOR_CONTAINERS)
     }
     env["PYTHONUNBUFFERED"] = "1"  # the last words of a dying server belong into its log
     source = source_folder()

@@ -1,7 +1,9 @@
 """Whether greedy answers are, token by token, those of plain decoding, and sound.
 
 Two things make a server faulty. A first difference whose regret is no near tie: it emitted what the
-target would not have said. Or answers that run in a circle, are empty or fail their check on
+target would not have said. A near tie is at most `analysis.near_tie_nats`, or as much as plain
+decoding regrets against its own answers at other times and batch sizes: in bfloat16 one step of a
+logit is larger than many a tie. Or answers that run in a circle, are empty or fail their check on
 significantly more questions on which the baseline's are sound than the other way round.
 """
 
@@ -89,7 +91,28 @@ class LosslessTable:
     def frame(self) -> pd.DataFrame:
         """A row a server, also where nothing could be compared."""
         references = _first_answers(self._answers.get(self.config.analysis.baseline, ()))
-        return frame_of((self._row(server, references) for server in self.config.servers), LOSSLESS)
+        limit = self._near_tie_nats(references)
+        rows = (self._row(server, references, limit) for server in self.config.servers)
+        return frame_of(rows, LOSSLESS)
+
+    def _near_tie_nats(self, references: Mapping[Question, Answer]) -> float:
+        """The configured limit, or the largest regret of the baseline against itself."""
+        differences = self._differences(self._compared(self.config.analysis.baseline, references))
+        floor = [found.regret.nats for found in differences if found.regret and found.regret.exact]
+        return max([self.config.analysis.near_tie_nats, *floor])
+
+    def _compared(
+        self, server: str, references: Mapping[Question, Answer]
+    ) -> list[tuple[Answer, Answer]]:
+        """A server's answers with the reference's to the same question; not one with itself."""
+        return [
+            (answer, references[answer.question])
+            for answer in self._answers.get(server, [])
+            if answer.question in references and answer is not references[answer.question]
+        ]
+
+    def _differences(self, pairs: Iterable[tuple[Answer, Answer]]) -> list[Difference]:
+        return [found for pair in pairs if (found := self._difference(*pair)) is not None]
 
     def _answer(self, request: RequestRecord, output_ids: Sequence[int]) -> Answer:
         ids = np.array(output_ids, dtype=np.int32)
@@ -106,18 +129,17 @@ class LosslessTable:
         empty = len(ids) == 0 or (request.text.strip() == "" and request.completion_tokens == 1)
         return Answer(question, ids, self._loops[key], empty, check is not None and not check.valid)
 
-    def _row(self, server: str, references: Mapping[Question, Answer]) -> Mapping[str, Value]:
+    def _row(
+        self, server: str, references: Mapping[Question, Answer], limit: float
+    ) -> Mapping[str, Value]:
         answers = self._answers.get(server, [])
-        compared = [
-            (answer, references[answer.question])
-            for answer in answers
-            if answer.question in references and answer is not references[answer.question]
-        ]
-        differences = [found for pair in compared if (found := self._difference(*pair)) is not None]
+        compared = self._compared(server, references)
+        differences = self._differences(compared)
         identical = len(compared) - len(differences)
-        judged = self._judged(differences)
+        judged = _judged(differences, limit)
         worse, better = _discordant(_first_answers(answers), references)
-        verdict, detail = self._verdict(len(compared), judged[Judgement.FAULT], worse, better)
+        faults = judged[Judgement.FAULT]
+        verdict, detail = self._verdict(len(compared), faults, limit, worse, better)
         positions = [difference.position for difference in differences]
         regrets = [found.regret.nats for found in differences if found.regret is not None]
         return {
@@ -127,9 +149,10 @@ class LosslessTable:
             "share": identical / len(compared) if compared else None,
             "first_difference_median": float(np.median(positions)) if positions else None,
             "near_ties": judged[Judgement.NEAR_TIE],
-            "regret_faults": judged[Judgement.FAULT],
+            "regret_faults": faults,
             "not_judged": judged[Judgement.NOT_JUDGED],
             "worst_regret_nats": max(regrets, default=None),
+            "near_tie_nats": limit,
             "loops": sum(answer.loop for answer in answers),
             "empty": sum(answer.empty for answer in answers),
             "broken": sum(answer.broken for answer in answers),
@@ -149,24 +172,23 @@ class LosslessTable:
             return Difference(place, None)
         return Difference(place, regret(top, int(answer.ids[place])))
 
-    def _judged(self, differences: Sequence[Difference]) -> dict[Judgement, int]:
-        counts = dict.fromkeys(Judgement, 0)
-        for difference in differences:
-            found = difference.regret
-            limit = self.config.analysis.near_tie_nats
-            counts[Judgement.NOT_JUDGED if found is None else found.judged(limit)] += 1
-        return counts
-
     def _verdict(
-        self, compared: int, regret_faults: int, worse: int, better: int
+        self, compared: int, regret_faults: int, limit: float, worse: int, better: int
     ) -> tuple[str, str]:
         if regret_faults > 0:
-            limit = self.config.analysis.near_tie_nats
             return FAULTY, f"{regret_faults} tokens more than {limit:g} nats below the first choice"
         alpha = 1 - self.config.analysis.confidence
         if worse > better and even_split_p_value(worse, worse + better) < alpha:
             return FAULTY, f"unsound on {worse} questions where plain is sound, {better} reversed"
         return (SOUND, "") if compared > 0 else (NOT_COMPARED, "no greedy answer with token ids")
+
+
+def _judged(differences: Sequence[Difference], limit: float) -> dict[Judgement, int]:
+    counts = dict.fromkeys(Judgement, 0)
+    for difference in differences:
+        found = difference.regret
+        counts[Judgement.NOT_JUDGED if found is None else found.judged(limit)] += 1
+    return counts
 
 
 def _first_answers(answers: Iterable[Answer]) -> dict[Question, Answer]:

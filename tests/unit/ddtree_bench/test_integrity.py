@@ -1,5 +1,5 @@
 import pytest
-from fakes import request_record
+from fakes import cell_id, request_record
 
 from ddtree_bench.integrity import fault_of
 from ddtree_bench.records import SpecCounts
@@ -99,3 +99,13 @@ def test_a_second_turn_is_cached_by_right():
 def test_unknown_cached_tokens_are_not_zero_and_not_a_fault():
     """A server that does not tell is believed to have flushed."""
     assert fault_of([request_record(cached_tokens=None)], cold=True) is None
+
+
+def test_of_prompts_sent_at_once_any_may_come_first():
+    """Two in flight: the one sent first was served second, and the other one was cold."""
+    cell = cell_id(concurrency=2)
+    first = request_record(cell=cell, cached_tokens=24)
+    second = request_record(cell=cell, cached_tokens=0, sent_unix_s=1000.001)
+    assert fault_of([first, second], cold=True) is None
+    warm = request_record(cell=cell, cached_tokens=24, sent_unix_s=1000.001)
+    assert fault_of([first, warm], cold=True) is not None

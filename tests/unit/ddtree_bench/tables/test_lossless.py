@@ -61,6 +61,18 @@ def test_a_regret_above_the_tie_is_a_fault(table: Make) -> None:
     assert found["verdict_detail"] == "1 tokens more than 0.1 nats below the first choice"
 
 
+def test_what_the_baseline_regrets_against_itself_is_a_near_tie(table: Make) -> None:
+    """Plain decoding's own later answer lies 0.25 nats below its first: so may a tree's."""
+    made = table({"ar": [{"output_ids": (1, 2, 3)}], "tree": [{"output_ids": (1, 2, 9)}]})
+    made._answers["ar"] += made._answers["tree"]
+    sha = made._answers["ar"][0].question[3]
+    top = ((3, -0.50), (9, -0.75))
+    made.add_logprobs([TopLogprobs(prompt_sha256=sha, turn=0, position=2, top=top)])
+    found = row(made)
+    assert (found["near_ties"], found["regret_faults"], found["near_tie_nats"]) == (1, 0, 0.25)
+    assert row(made, "ar")["verdict"] == "sound"
+
+
 def test_without_log_probabilities_a_difference_is_not_judged(table: Make) -> None:
     """Nobody knows what the target thought there."""
     found = row(table({"ar": [{"output_ids": (1, 2)}], "tree": [{"output_ids": (1, 3)}]}))
