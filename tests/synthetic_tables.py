@@ -296,9 +296,9 @@ def _lossless() -> Iterator[dict[str, Any]]:
         same = 40 if server != "ddtree-b7" else 39
         yield {"server": server, "compared": 40, "identical": same, "share": same / 40,
                "first_difference_median": None if same == 40 else 31, "near_ties": 40 - same,
-               "regret_faults": 0, "not_judged": 0, "worst_regret_nats": 0.01, "near_tie_nats": 0.1, "loops": 1,
-               "empty": 0, "broken": 2, "worse": 0, "better": 0, "verdict": "sound",
-               "verdict_detail": ""}  # fmt: skip
+               "regret_faults": 0, "not_judged": 0, "worst_regret_nats": 0.01,
+               "near_tie_nats": 0.1, "loops": 1, "empty": 0, "broken": 2, "worse": 0,
+               "better": 0, "verdict": "sound", "verdict_detail": ""}  # fmt: skip
 
 
 def _trees() -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -78,6 +79,8 @@ def _watch(guardian: Guardian) -> None:
             _interrupt(signal.SIGTERM, frame)
 
     signal.signal(signal.SIGALRM, look)
+    # the interpreter's teardown puts the default action back: an alarm would kill it half-way
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
     signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_S, _LOOK_EVERY_S)
 
 

@@ -97,7 +97,7 @@ def check_machine(server: Server) -> None:
             raise MachineError(
                 f"there is no folder {folder}",
                 where=f"`{key}` of a server",
-                remedy="name a folder that exists; the shipped target model is made by `make report`",
+                remedy="name a folder that exists; `make report` makes the shipped target model",
             )
 
 

@@ -50,9 +50,11 @@ class Rule:
     """When a difference counts."""
 
     margin: float
-    """Smallest relative difference worth acting on, the noise floor at least."""
+    """Smallest relative difference worth acting on."""
     confidence: float
     """Level of the interval; α is what it leaves."""
+    floor: float | None = None
+    """A/A floor: largest ratio between two launches of the same server; None if unknown."""
 
     @property
     def alpha(self) -> float:
@@ -65,14 +67,9 @@ class Rule:
         return 1 - 2 * self.alpha
 
     @property
-    def log_margin(self) -> float:
-        """The margin on the log scale, the same upwards and downwards."""
-        return math.log1p(self.margin)
-
-
-def effective_margin(margin: float, floor: float | None) -> float:
-    """The margin, never under what two launches of the same server differ by (a ratio)."""
-    return margin if floor is None else max(margin, floor - 1)
+    def excess(self) -> float:
+        """What a difference must exceed: the margin, and what launches of one server differ by."""
+        return self.margin if self.floor is None else max(self.margin, self.floor - 1)
 
 
 def judge(interval: Interval, narrow: Interval, p_adjusted: float, rule: Rule) -> Verdict:
@@ -82,15 +79,18 @@ def judge(interval: Interval, narrow: Interval, p_adjusted: float, rule: Rule) -
         interval: at `rule.confidence`.
         narrow: at `rule.equivalence_level`.
         p_adjusted: corrected for all comparisons of its family.
-        rule: margin and level.
+        rule: margin, floor and level.
+
+    The floor makes it harder to be faster, never easier to be equivalent: noise is no evidence of
+    equality, so that only the margin counts there.
     """
-    upper = 1 + rule.margin
+    upper, equal = 1 + rule.excess, 1 + rule.margin
     if p_adjusted < rule.alpha:
         if interval.low > 1:
             return Verdict.FASTER if interval.low > upper else Verdict.FASTER_BELOW_MARGIN
         if interval.high < 1:
             return Verdict.SLOWER if interval.high < 1 / upper else Verdict.SLOWER_BELOW_MARGIN
-    if narrow.low > 1 / upper and narrow.high < upper:
+    if narrow.low > 1 / equal and narrow.high < equal:
         return Verdict.EQUIVALENT
     return Verdict.UNDECIDED
 
@@ -107,7 +107,7 @@ def what_would_decide(effect: Effect, rule: Rule) -> str:
     The target is the standard error at which either the difference from 1 or its being within the
     margin would show, should the estimate stay where it is and the degrees of freedom too.
     """
-    distance = max(abs(effect.log_value), rule.log_margin - abs(effect.log_value))
+    distance = max(abs(effect.log_value), math.log1p(rule.margin) - abs(effect.log_value))
     allowed = (distance / t_half_width(rule.confidence, effect.df)) ** 2
     prompts = _needed(effect.n_prompts, effect.prompt_variance, allowed - effect.launch_variance)
     launches = _needed(effect.n_launches, effect.launch_variance, allowed - effect.prompt_variance)

@@ -16,7 +16,6 @@ from ddtree_bench.stats.summary import class_mean
 from ddtree_bench.stats.verdict import (
     Rule,
     Verdict,
-    effective_margin,
     verdict_of,
     what_would_decide,
 )
@@ -185,7 +184,7 @@ class Comparisons:
     def _row(self, finding: Finding, p_holm: float | None, costs: Costs) -> Mapping[str, Value]:
         case, effect = finding.case, finding.effect
         analysis = self._config.analysis
-        rule = Rule(effective_margin(analysis.margin, finding.floor), analysis.confidence)
+        rule = Rule(analysis.margin, analysis.confidence, finding.floor)
         verdict, detail = _verdict(finding, p_holm, rule, self._faults)
         interval = None if effect is None else effect.interval(analysis.confidence)
         return {
@@ -252,7 +251,7 @@ def _signs(matched: Matched | None, rule: Rule) -> dict[str, Value]:
     medians = [
         np.median(slow - fast, axis=0) for slow, fast in zip(reference, candidate, strict=True)
     ]
-    signs = sign_test(np.concatenate(medians), tie=rule.log_margin)
+    signs = sign_test(np.concatenate(medians), tie=float(np.log1p(rule.excess)))
     return {
         "wins": signs.wins,
         "ties": signs.ties,
@@ -295,7 +294,8 @@ def _by_speed(finding: Finding, p_holm: float | None, rule: Rule) -> tuple[Verdi
         return Verdict.UNDECIDED, _noted(finding.obstacle, finding)
     verdict = verdict_of(finding.effect, p_holm, rule)
     if verdict is not Verdict.UNDECIDED:
-        return verdict, _noted(f"{verdict.sentence} of {rule.margin:.1%}", finding)
+        margin = rule.margin if verdict is Verdict.EQUIVALENT else rule.excess
+        return verdict, _noted(f"{verdict.sentence} of {margin:.1%}", finding)
     limit = what_would_decide(finding.effect, rule)
     if finding.effect.p_value() < rule.alpha:
         limit = f"a difference, but not after the correction for many comparisons; {limit}"

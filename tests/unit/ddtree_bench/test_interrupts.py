@@ -8,6 +8,8 @@ import pytest
 import ddtree_bench
 from ddtree_bench.interrupts import Guardian, Interrupted, _is_snakemake
 
+WITH_SOURCE = {**os.environ, "PYTHONPATH": str(Path(ddtree_bench.__file__).parents[1])}
+
 
 def test_an_interrupt_exits_with_the_code_that_shells_use():
     """128 + 15 = 143, and `except Exception` does not swallow it."""
@@ -19,8 +21,9 @@ def test_a_guardian_is_one_process_and_not_just_a_number():
     """The same id with another start time is another process."""
     code = "from ddtree_bench.interrupts import Guardian; print(Guardian.find())"
     argv = [sys.executable, "-c", code]
-    env = {**os.environ, "PYTHONPATH": str(Path(ddtree_bench.__file__).parents[1])}
-    out = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
+    out = subprocess.run(
+        argv, env=WITH_SOURCE, capture_output=True, text=True, timeout=60, check=True
+    )
     assert out.stdout == "None\n"  # a person started it
     me = Guardian(os.getpid(), born=_born())
     assert not me.is_gone()
@@ -47,3 +50,16 @@ def _born() -> bytes:
 def test_snakemake_is_known_by_its_program(line, is_one):
     """A shell that runs a job mentions many words; it is not the one that waits."""
     assert _is_snakemake(line) == is_one
+
+
+@pytest.mark.process
+def test_the_watch_ends_before_the_interpreter_does():
+    """An alarm during the interpreter's own teardown would kill a session that has succeeded."""
+    program = (
+        "import os, threading, pandas\n"
+        "from ddtree_bench import interrupts\n"
+        "interrupts._LOOK_EVERY_S = 0.001\n"
+        "interrupts._watch(interrupts.Guardian(os.getpid(), interrupts._stat(os.getpid())[19]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=WITH_SOURCE, check=False)
+    assert done.returncode == 0

@@ -5,7 +5,6 @@ from ddtree_bench.stats.interval import Interval
 from ddtree_bench.stats.verdict import (
     Rule,
     Verdict,
-    effective_margin,
     judge,
     verdict_of,
     what_would_decide,
@@ -58,11 +57,21 @@ def test_equivalence_uses_the_narrow_interval() -> None:
     assert judge(wide(0.97, 1.03), narrow(0.985, 1.015), 0.9, RULE) is Verdict.EQUIVALENT
 
 
-def test_margin_is_never_under_the_noise_floor() -> None:
+def test_a_difference_must_exceed_the_noise_floor() -> None:
     """What two launches of one server differ by is no difference worth acting on."""
-    assert effective_margin(0.02, 1.05) == pytest.approx(0.05)
-    assert effective_margin(0.02, 1.01) == 0.02
-    assert effective_margin(0.02, None) == 0.02
+    assert Rule(0.02, 0.95, floor=1.05).excess == pytest.approx(0.05)
+    assert Rule(0.02, 0.95, floor=1.01).excess == 0.02
+    assert Rule(0.02, 0.95).excess == 0.02
+    noisy = Rule(0.02, 0.95, floor=1.05)
+    assert judge(wide(1.03, 1.06), wide(1.04, 1.05), 0.001, RULE) is Verdict.FASTER
+    assert judge(wide(1.03, 1.06), wide(1.04, 1.05), 0.001, noisy) is Verdict.FASTER_BELOW_MARGIN
+
+
+def test_noise_is_no_evidence_of_equality() -> None:
+    """A floor of 40 % does not make an interval of ± 30 % equivalent."""
+    noisy = Rule(0.02, 0.95, floor=1.40)
+    assert judge(wide(0.7, 1.3), wide(0.75, 1.25), 0.9, noisy) is Verdict.UNDECIDED
+    assert judge(wide(0.98, 1.02), wide(0.985, 1.015), 0.9, noisy) is Verdict.EQUIVALENT
 
 
 def test_verdict_of_an_effect_builds_both_intervals() -> None:
