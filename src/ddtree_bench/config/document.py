@@ -25,14 +25,15 @@ HEAD = """\
 
 A configuration describes one run as data: which servers, what they are asked, how they are measured
 and how the numbers are judged. `config.yaml` is the default run, `test.yaml` a small one for tests.
-Use another one with `snakemake --cores 1 --configfile config/mine.yaml report/{run}.pdf`, where
-`{run}` is its key `run`. An unknown key is an error that names the nearest right one.
+Use another one with `make report CONFIG=config/mine.yaml` or
+`snakemake --cores 1 --configfile config/mine.yaml`: the report is `report/{run}.pdf`, where `{run}`
+is its key `run`. An unknown key is an error that names the nearest right one.
 
 `make plan CONFIG=config/mine.yaml` shows sessions, cells and expected minutes before anything
 starts.
 
 What a change measures again: a server's keys, that server; a workload's keys, that workload's cells
-on every server; `protocol`, everything; `analysis`, `title` and `run`'s title, nothing.
+on every server; `protocol`, everything; `analysis` and titles, nothing.
 
 This page is made from the code (`make docs`), do not edit it.
 """

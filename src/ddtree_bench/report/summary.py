@@ -108,7 +108,8 @@ def headline(view: View) -> list[str]:
     ends = [show(row[name]) for name in ("tok_per_s_low", "tok_per_s_high")]
     within = "(no interval)" if NOT_MEASURED in ends else f"[{ends[0]}, {ends[1]}]"
     return [
-        f"Highest pooled speed: {view.title(best)}, {show(row['tok_per_s'])} tok/s {within}.",
+        f"Highest pooled speed, by estimate: {view.title(best)}, "
+        f"{show(row['tok_per_s'])} tok/s {within}.",
         *(_sentence(view, pair) for _, pair in judged[judged["speedup"].notna()].iterrows()),
     ]
 

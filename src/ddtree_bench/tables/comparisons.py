@@ -72,7 +72,8 @@ def pairs_of(config: Config) -> Iterator[Pair]:
         for other, chain in config.servers.items():
             kinds = (tree.algorithm, chain.algorithm)
             if kinds == ("DDTREE", "DFLASH") and tree.model == chain.model:
-                same = tree.verify_width == chain.verify_width
+                # other flags, overlap scheduling among them, would be a second factor
+                same = (tree.verify_width, tree.args) == (chain.verify_width, chain.args)
                 yield Pair(name, other, "equal width" if same else "chain")
 
 

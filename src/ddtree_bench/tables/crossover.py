@@ -63,7 +63,7 @@ def _crossing(levels: np.ndarray, curve: np.ndarray) -> float | None:
 
 def _said(speedup: np.ndarray, levels: np.ndarray, found: float | None) -> str:
     if found is not None:
-        return f"pays up to about {found:.1f} in flight"
+        return f"by the estimate pays up to about {found:.1f} in flight"
     if speedup[0] > 1:
-        return f"pays at all measured levels, up to {levels[-1]:.0f} in flight"
-    return f"does not pay at {levels[0]:.0f} in flight, the lowest level"
+        return f"by the estimate pays at all measured levels, up to {levels[-1]:.0f} in flight"
+    return f"by the estimate does not pay at {levels[0]:.0f} in flight, the lowest level"

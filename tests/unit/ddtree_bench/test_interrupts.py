@@ -43,7 +43,7 @@ def _born() -> bytes:
         (b"python\0-m\0snakemake\0all\0", True),
         (b"python\0/lib/site-packages/snakemake/__main__.py\0", True),
         (b"bash\0-c\0python -m ddtree_bench.session --spec snakemake/spec.json\0", False),
-        (b"vim\0/work/snakemake-notes\0", False),
+        (b"vim\0/data/snakemake-notes\0", False),
         (b"", False),
     ],
 )

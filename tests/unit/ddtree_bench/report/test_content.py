@@ -44,7 +44,7 @@ def test_headline_of_a_full_run(made: Make) -> None:
     """The best whole server comes first; comparisons carry their interval and n."""
     first, second, third, _ = made("full")["headline"]
     # tree 7/8 is faster by estimate, but pooled over four of five classes
-    assert first.startswith("Highest pooled speed: tree 15/8, ")
+    assert first.startswith("Highest pooled speed, by estimate: tree 15/8, ")
     assert second.startswith("tree 15/8 against plain: faster by more than the margin, speed-up 2.")
     assert third.startswith(
         "tree 15/8 against chain 16, the chain that verifies as many tokens: faster by more than"

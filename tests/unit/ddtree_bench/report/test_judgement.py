@@ -81,7 +81,7 @@ def test_bottom_line_without_data(view: Make, kind: str) -> None:
 def test_faulty_server_has_no_rank(view: Make) -> None:
     """The fastest server does not head the summary if its answers are faulty."""
     table = tables_of("full", CONFIG)["lossless"]
-    assert headline(view())[0].startswith("Highest pooled speed: tree 15/8")
+    assert headline(view())[0].startswith("Highest pooled speed, by estimate: tree 15/8")
     table.loc[table["server"] == "ddtree-b15", "verdict"] = "faulty"
     assert headline(view(lossless=table))[0].startswith("Highest pooled speed: chain 8")
 

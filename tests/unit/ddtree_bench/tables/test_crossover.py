@@ -18,7 +18,7 @@ def test_crossover_by_hand() -> None:
     (row,) = crossover_frame(comparisons((1, 2, 1, 4), (4, 0.5, 0.25, 1))).to_dict("records")
     assert row["crossover"] == pytest.approx(2.0)
     assert (row["crossover_low"], row["crossover_high"]) == (1.0, pytest.approx(4.0))
-    assert row["said"] == "pays up to about 2.0 in flight"
+    assert row["said"] == "by the estimate pays up to about 2.0 in flight"
 
 
 def test_paying_everywhere_is_said() -> None:
@@ -27,7 +27,7 @@ def test_paying_everywhere_is_said() -> None:
         "records"
     )
     assert pd.isna(row["crossover"])
-    assert row["said"] == "pays at all measured levels, up to 8 in flight"
+    assert row["said"] == "by the estimate pays at all measured levels, up to 8 in flight"
 
 
 def test_one_level_gives_no_row() -> None:
