@@ -1,5 +1,6 @@
 # make report    set everything up, measure what is not measured yet, write report/ddtree.pdf
-# make test      the quick tests;  make test-all adds those that take minutes
+# make test      the quick tests;  make test-all adds those that take minutes, make test-extended
+#                the plug-in's cases with a server of their own
 # make lint      ruff, snakefmt, mypy, snakemake --lint
 # make plan      show sessions, cells and expected minutes; starts nothing
 # make retry     try failed measurements again
@@ -20,7 +21,7 @@ export PATH
 export PYTHONPATH := $(CURDIR)/src
 
 .PHONY: report report-sglang-cpu report-example plan retry env env-dev env-sglang-cpu env-sglang-cpu-dev
-.PHONY: test test-all lint docs clean distclean help
+.PHONY: test test-all test-extended lint docs clean distclean help
 
 report: env
 	snakemake --cores $(CORES) --configfile $(CONFIG)
@@ -54,10 +55,13 @@ env-sglang-cpu-dev:
 	@PINS= scripts/make-env $(SGLANG_CPU) envs/sglang-cpu.txt envs/sglang-cpu-dev.txt
 
 test: env-dev
-	scripts/test -m "not heavy"
+	scripts/test -m "not heavy and not extended"
 
 test-all: env-dev env-sglang-cpu-dev
-	scripts/test
+	scripts/test -m "not extended"
+
+test-extended: env-dev env-sglang-cpu-dev
+	scripts/test -m extended
 
 lint: env-dev
 	scripts/lint

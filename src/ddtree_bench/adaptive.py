@@ -35,7 +35,8 @@ def reason_not_needed(config: Config, launch: int, results: Path) -> str | None:
     layout = RunLayout.of(config.run, results)
     turns = [turn for turn in schedule_of(config) if turn.launch < launch]
     folders = [layout.session(turn.server, turn.launch) for turn in turns]
-    if not all((folder / "launch.json").exists() for folder in folders):
+    outputs = [folder / name for folder in folders for name in ("launch.json", "cells.jsonl")]
+    if not all(path.exists() for path in outputs):
         return None  # out of order, or a session was lost: nothing is saved by guessing
     widths = list(pooled_widths(build_tables(folders, config)["comparisons"]))
     if not widths or any(width is None or width > goal.width for width in widths):

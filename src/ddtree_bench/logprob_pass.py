@@ -66,7 +66,8 @@ def by_workload(
     spec: SessionSpec, cells: Iterable[MeasuredCell]
 ) -> Iterator[tuple[str, list[MeasuredCell]]]:
     """Those good cells whose answers are judged by log probabilities, workload by workload."""
-    good = [each for each in cells if each.cell.status.ok]
+    # in an order of their own: what was stored and what is new comes mixed in any other
+    good = sorted((c for c in cells if c.cell.status.ok), key=lambda each: str(each.cell.cell))
     for name in spec.logprobs_of:
         if some := [each for each in good if each.cell.cell.workload == name]:
             yield name, some

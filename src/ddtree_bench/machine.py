@@ -77,6 +77,8 @@ def machine_facts(server: Server) -> dict[str, Any]:
         facts |= _engine_facts(server.python)
     if server.engine == "reference" and (source := source_folder()) is not None:
         facts["engine_source_sha256"] = _folder_sha256(source / "ddtree", ("**/*.py",))
+    if (server.engine, server.algorithm) == ("sglang", "DDTREE") and (source := source_folder()):
+        facts["plugin_source_sha256"] = _folder_sha256(source / "ddtree_sglang", ("**/*.py",))
     return facts
 
 

@@ -88,12 +88,12 @@ def told_of_death(
     )
 
 
-def is_lost(live: Live, requests: tuple[RequestRecord, ...]) -> bool:
+def is_lost(live: Live, measured: MeasuredCell) -> bool:
     """Whether no further request to this server can be trusted.
 
     One closed connection is no proof: the server is asked whether it still answers.
     """
-    statuses = {request.status for request in requests}
+    statuses = {measured.cell.status, *(request.status for request in measured.requests)}
     if live.server.exit_code() is not None or statuses & _LOST:
         return True
     if Status.UNREACHABLE not in statuses:

@@ -11,7 +11,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,8 @@ def run(session: Session) -> int:
     known = {cell: measured for cell, measured in stored.items() if measured is not None}
     missing = {cell: key for cell, key in keys.items() if cell not in known}
     if not missing:
-        write_outputs(session, _launch_of_before(session, machine), list(known.values()))
+        launch = _launch_of_before(session, machine, known.values())
+        write_outputs(session, launch, list(known.values()))
         return 0
     unneeded = None if known else _reason_not_needed(session)
     if unneeded is not None:  # a round that has begun is finished
@@ -180,14 +181,16 @@ def _measure_all(
         if result.cell.status.ok:
             session.store.put(result)
         progress.tell(result)
-        if is_lost(live, result.requests):
+        if is_lost(live, result):
             raise ServerError(
                 result.cell.status, result.cell.detail, log_tail=live.server.log_tail()
             )
 
 
 def write_outputs(session: Session, launch: Launch, cells: Sequence[MeasuredCell]) -> None:
-    """Write `logprobs.jsonl`, `cells.jsonl`, then `launch.json`."""
+    """Write `logprobs.jsonl`, `cells.jsonl`, and last `launch.json`: with it all is there."""
+    # an interruption in between must not leave an old launch beside new cells
+    (session.folder / "launch.json").unlink(missing_ok=True)
     places = recorded(session.logprobs, session.spec, cells)
     write_logprobs(session.folder / "logprobs.jsonl", places)
     write_cells(session.folder / "cells.jsonl", cells)
@@ -238,11 +241,19 @@ def _reason_not_needed(session: Session) -> str | None:
     return reason_not_needed(session.spec.needed_by, session.spec.launch, session.results)
 
 
-def _launch_of_before(session: Session, machine: dict[str, Any]) -> Launch:
-    """The launch that measured the stored cells, as far as this folder knows it."""
+def _launch_of_before(
+    session: Session, machine: dict[str, Any], cells: Iterable[MeasuredCell]
+) -> Launch:
+    """The launch that measured the newest of the stored cells, as far as this folder knows it.
+
+    The folder may hold another one's record: of a configuration in between, or of a failure.
+    """
+    newest_unix_s = max(measured.cell.ended_unix_s for measured in cells)
     for path in (session.folder / "launch.json", session.kept_launch):
         if path.exists():
-            return Launch.model_validate_json(path.read_bytes())
+            launch = Launch.model_validate_json(path.read_bytes())
+            if launch.status.ok and launch.started_unix_s <= newest_unix_s <= launch.ended_unix_s:
+                return launch
     return session.notes(machine).record(Status.OK, FROM_STORE)
 
 

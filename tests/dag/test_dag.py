@@ -125,7 +125,7 @@ def test_a_server_that_fails_is_a_result(project):
         "hangs": chain("hang@7+"),
         "babbles": tree("garbage@7+"),
     }
-    project.config["protocol"] = {"launches": 1, "attempts": 1, "request_timeout_s": 2, **STEADY}
+    project.config["protocol"] = {"launches": 1, "attempts": 1, "request_timeout_s": 8, **STEADY}
     project.run()
     statuses = {name: project.launch(name)["status"] for name in project.config["servers"]}
     assert statuses["ar"] == statuses["chain"] == statuses["tree"] == "ok"

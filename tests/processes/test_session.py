@@ -171,7 +171,7 @@ def test_a_server_that_never_gets_ready(tmp_path):
 )
 def test_a_failed_request_fails_its_cell(tmp_path, kind, status, longform):
     """A live server is asked for the next cell; a lost one is not. Requests are kept."""
-    text = "protocol: {attempts: 1, request_timeout_s: 0.5}"
+    text = "protocol: {attempts: 1, request_timeout_s: 3}"
     session = failing(tmp_path, *fault(kind), text=text)
     assert run(session) == 0
     cells = cells_of(session)
@@ -287,8 +287,10 @@ def _main_in_process(path: Path, session: Session) -> int:
 
 def wait_for(path: Path, words: str, process: subprocess.Popen) -> None:
     """Return when a file holds the words."""
+    end_s = time.monotonic() + 60
     while not path.exists() or words not in path.read_text(encoding="utf-8", errors="replace"):
         assert process.poll() is None
+        assert time.monotonic() < end_s, f"{words!r} did not come"
         time.sleep(0.02)
 
 

@@ -25,7 +25,17 @@ rule aggregate:
         logprobs=[session / "logprobs.jsonl" for session in SESSIONS],
         published="workflow/resources/published/original_notes.csv",
         source=sources(
-            "columns.py", "findings.py", "metrics.py", "stats/*.py", "tables/*.py"
+            "columns.py",
+            "config/*.py",
+            "errors.py",
+            "findings.py",
+            "logprobs.py",
+            "metrics.py",
+            "records.py",
+            "stats/*.py",
+            "status.py",
+            "store.py",
+            "tables/*.py",
         ),
     output:
         tables=directory(RUN.tables),

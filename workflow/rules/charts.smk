@@ -6,7 +6,7 @@ rule charts:
     input:
         config=rules.resolved_config.output.config,
         tables=rules.aggregate.output.tables,
-        source=sources("columns.py", "charts/*.py"),
+        source=sources("columns.py", "config/*.py", "charts/*.py"),
     output:
         figures=directory(RUN.figures),
     log:

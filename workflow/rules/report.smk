@@ -12,6 +12,7 @@ rule report:
         source=sources(
             "columns.py",
             "charts/d*.py",
+            "config/*.py",
             "stats/verdict.py",
             "report/*.py",
             "tex.py",

@@ -28,6 +28,11 @@ from ddtree_bench.tables.rows import Value, frame_of
 Question = tuple[str, str, int, str]
 """Workload, prompt id, turn and hash of the rendered prompt."""
 
+FLOOR_AT_MOST = 5
+"""The baseline's own regret widens a near tie to so many times the configured limit at most: beyond
+that the baseline is faulty itself, and hides nobody's faults.
+"""
+
 SOUND, FAULTY, NOT_COMPARED = "sound", "faulty", "not compared"
 
 
@@ -99,7 +104,8 @@ class LosslessTable:
         """The configured limit, or the largest regret of the baseline against itself."""
         differences = self._differences(self._compared(self.config.analysis.baseline, references))
         floor = [found.regret.nats for found in differences if found.regret and found.regret.exact]
-        return max([self.config.analysis.near_tie_nats, *floor])
+        limit = self.config.analysis.near_tie_nats
+        return min(max([limit, *floor]), FLOOR_AT_MOST * limit)
 
     def _compared(
         self, server: str, references: Mapping[Question, Answer]

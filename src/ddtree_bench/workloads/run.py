@@ -50,6 +50,7 @@ def measure_cell(
         for number in range(_threads(task))
     ]
     with no_collection():
+        pool.start_clock()
         for thread in threads:
             thread.start()
         try:
@@ -113,6 +114,10 @@ class _Pool:
             times = arrivals(len(prompts), rate, task.seed, task.cell.repeat)
         for waiting in zip(prompts, times, strict=False):
             self._waiting.put(waiting)
+
+    def start_clock(self) -> None:
+        """Let arrivals count from now: making the threads took its time."""
+        self._started_s = time.monotonic()
 
     def work(self) -> None:
         """Hold one conversation after the other until none is left or the cell ends."""

@@ -75,6 +75,7 @@ def test_server_info_shows_the_trees_sizes(tree: Running) -> None:
     assert info["speculative_dflash_block_size"] == 16
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("at_once", [4, 8])
 def test_a_batch_answers_like_one_at_a_time(
     at_once: int, tree: Running, prompts: list[list[int]], alone: list[dict[str, Any]]
@@ -114,6 +115,7 @@ def test_an_answer_ends_with_the_end_of_text(alone: list[dict[str, Any]]) -> Non
         assert answer["output_ids"].index(EOS) == len(answer["output_ids"]) - 1
 
 
+@pytest.mark.extended
 def test_a_cached_prefix_continues_an_answer(
     tree: Running, prompts: list[list[int]], alone: list[dict[str, Any]]
 ) -> None:
@@ -176,6 +178,7 @@ def test_log_probabilities_are_refused_with_the_reason(
     assert response.status_code == 400
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("budget", [8, 31])
 def test_requests_run_into_the_context_limit(
     budget: int, prompts: list[list[int]], logs: Path
@@ -196,6 +199,7 @@ def test_requests_run_into_the_context_limit(
         assert answer["meta_info"]["finish_reason"]["type"] == "length"
 
 
+@pytest.mark.extended
 def test_a_long_prompt_is_read_in_chunks(prompts: list[list[int]], logs: Path) -> None:
     """The drafter's cache is filled chunk by chunk, and drafts are accepted afterwards."""
     with tree_server(logs, BUDGET, TOPK, "--chunked-prefill-size", "64", name="chunks") as server:
@@ -205,6 +209,7 @@ def test_a_long_prompt_is_read_in_chunks(prompts: list[list[int]], logs: Path) -
     assert len(answer["output_ids"]) > 0
 
 
+@pytest.mark.extended
 def test_without_overlap_the_answers_are_plain_decodings_too(
     prompts: list[list[int]], plain: Running, logs: Path
 ) -> None:
@@ -220,6 +225,7 @@ def test_without_overlap_the_answers_are_plain_decodings_too(
         check_choices(plain, prompt, answer["output_ids"])
 
 
+@pytest.mark.extended
 def test_retracted_requests_go_on_where_they_were(
     prompts: list[list[int]], plain: Running, logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +240,7 @@ def test_retracted_requests_go_on_where_they_were(
     assert "Traceback" not in log
 
 
+@pytest.mark.extended
 def test_an_impossible_size_ends_the_start_with_the_reason(logs: Path) -> None:
     """Before the model is loaded."""
     from ddtree_bench.errors import ServerError  # its message holds the end of the log
@@ -245,6 +252,7 @@ def test_an_impossible_size_ends_the_start_with_the_reason(logs: Path) -> None:
     assert "Load weight begin" not in text
 
 
+@pytest.mark.extended
 def test_other_algorithms_are_left_alone(logs: Path, prompts: list[list[int]]) -> None:
     """DFLASH with the plug-in loaded reports its own fields and none of ours."""
     from real.ddtree_sglang.servers import configured

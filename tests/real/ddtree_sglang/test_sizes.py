@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from real.ddtree_sglang.servers import Running, check_choices, tree_server
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.extended]
 
 TOKENS = 48
 LEVELS = 15

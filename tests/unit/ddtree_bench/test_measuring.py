@@ -1,12 +1,13 @@
 from dataclasses import dataclass
 
 import pytest
-from fakes import bench, cell_id, request_record
+from fakes import bench, cell_id, cell_record, request_record
 
 from ddtree_bench.errors import RequestError
 from ddtree_bench.launch import Live
 from ddtree_bench.measuring import is_lost, measure_one, told_of_death
 from ddtree_bench.status import Status
+from ddtree_bench.store import MeasuredCell
 
 
 @dataclass
@@ -123,7 +124,13 @@ def test_requests_cut_off_by_a_death_say_so(status):
 )
 def test_when_a_server_is_given_up(status, server, lost):
     """A death or a hang ends a session; one closed connection only if health fails, too."""
-    assert is_lost(server, (request_record(), request_record(status=status))) == lost
+    requests = (request_record(), request_record(status=status))
+    assert is_lost(server, MeasuredCell(cell_record(), requests)) == lost
+
+
+def test_a_hang_before_the_first_request_loses_the_server():
+    """Flushing the cache may hang, too: the cell says so, and no request does."""
+    assert is_lost(live(), MeasuredCell(cell_record(status=Status.HUNG), ()))
 
 
 def test_answers_of_a_fixed_length_are_counted_apart(tmp_path):

@@ -83,7 +83,9 @@ def test_faulty_server_has_no_rank(view: Make) -> None:
     table = tables_of("full", CONFIG)["lossless"]
     assert headline(view())[0].startswith("Highest pooled speed, by estimate: tree 15/8")
     table.loc[table["server"] == "ddtree-b15", "verdict"] = "faulty"
-    assert headline(view(lossless=table))[0].startswith("Highest pooled speed: chain 8")
+    assert headline(view(lossless=table))[0].startswith(
+        "Highest pooled speed, by estimate: chain 8"
+    )
 
 
 def test_causes_name_the_factor(view: Make) -> None:

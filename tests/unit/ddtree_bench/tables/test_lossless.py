@@ -147,3 +147,14 @@ def test_answers_of_a_fixed_length_are_not_judged(
     assert row(made)["loops"] == 0
     made.add_cell(measured)
     assert row(made)["loops"] == 1
+
+
+def test_a_baseline_that_errs_hides_nobodys_faults(table: Make) -> None:
+    """Its own regret of 3 nats widens the tie of 0.1 to 0.5, and it is faulty itself."""
+    made = table({"ar": [{"output_ids": (1, 2, 3)}], "tree": [{"output_ids": (1, 2, 9)}]})
+    made._answers["ar"] += made._answers["tree"]
+    sha = made._answers["ar"][0].question[3]
+    top = ((3, -0.1), (9, -3.1))
+    made.add_logprobs([TopLogprobs(prompt_sha256=sha, turn=0, position=2, top=top)])
+    assert row(made)["near_tie_nats"] == pytest.approx(0.5)
+    assert row(made)["verdict"] == row(made, "ar")["verdict"] == "faulty"
