@@ -61,7 +61,7 @@ test-all: env-dev env-sglang-cpu-dev
 	scripts/test -m "not extended"
 
 test-extended: env-dev env-sglang-cpu-dev
-	scripts/test -m extended
+	python -m pytest -m extended tests/real
 
 lint: env-dev
 	scripts/lint
