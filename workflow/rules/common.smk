@@ -10,7 +10,7 @@ from snakemake.exceptions import WorkflowError
 BASE = Path(workflow.basedir)
 sys.path.insert(0, str(BASE / "src"))
 # jobs on a cluster or in a conda environment have no installed copy of the library
-os.environ["PYTHONPATH"] = str(BASE / "src")
+os.environ |= {"PYTHONPATH": str(BASE / "src")}
 
 from ddtree_bench import PROTOCOL
 from ddtree_bench.config import load_config
