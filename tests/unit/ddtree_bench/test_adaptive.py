@@ -15,6 +15,8 @@ from ddtree_bench.config import Config
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.session_spec import SessionSpec
 
+OUTPUTS = ("launch.json", "cells.jsonl")
+
 LAUNCHES = 2
 
 
@@ -57,7 +59,8 @@ def decide(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             for server in config.servers:
                 folder = RunLayout.of("fake", tmp_path).session(server, number)
                 folder.mkdir(parents=True, exist_ok=True)
-                (folder / "launch.json").touch()
+                for name in OUTPUTS:
+                    (folder / name).touch()
         frame = pd.DataFrame(list(rows), columns=list(comparison()))
         monkeypatch.setattr(adaptive, "build_tables", lambda *_: {"comparisons": frame})
         return reason_not_needed(config, launch, tmp_path)
@@ -112,10 +115,11 @@ def test_the_least_number_of_rounds_is_always_measured(decide, launch):
     assert decide(launch, comparison(half=0.0)) is None
 
 
-def test_a_round_out_of_order_is_measured(decide, config, tmp_path):
-    """With a session of an earlier round missing, nothing can be said."""
+@pytest.mark.parametrize("missing", OUTPUTS)
+def test_a_round_out_of_order_is_measured(decide, config, tmp_path, missing):
+    """With a session of an earlier round missing or half there, nothing can be said."""
     assert decide(3, comparison()) is not None
-    (RunLayout.of("fake", tmp_path).session("b", 2) / "launch.json").unlink()
+    (RunLayout.of("fake", tmp_path).session("b", 2) / missing).unlink()
     assert reason_not_needed(config, 3, tmp_path) is None
 
 
