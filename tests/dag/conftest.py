@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fakes import write_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = ("Snakefile", "workflow", "src", "report/template", "report/texmf", "envs")
@@ -142,7 +143,7 @@ def new_project(folder: Path) -> Project:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
-    write_tiny_model(folder / "models/tiny")
+    write_model(folder / "models/tiny")
     prompts = folder / "prompts.jsonl"
     prompts.write_text(
         "".join(json.dumps({"id": f"p{n}", "turns": [f"say {n}"]}) + "\n" for n in range(3)),
@@ -159,27 +160,3 @@ def new_project(folder: Path) -> Project:
         "protocol": {"launches": 2, "request_timeout_s": 5},
     }
     return Project(folder, config)
-
-
-def write_tiny_model(folder: Path) -> None:
-    """A folder with a tokenizer of single bytes and a chat template; no weights."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    folder.mkdir(parents=True)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: number for number, character in enumerate(alphabet, start=3)}
-    specials = ["<|pad|>", "<|start|>", "<|end|>"]
-    vocabulary |= {token: number for number, token in enumerate(specials)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in specials])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    template = (
-        "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-    )
-    settings = {"chat_template": template, "eos_token": "<|end|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    (folder / "generation_config.json").write_text('{"eos_token_id": 2}', encoding="utf-8")
-    (folder / "config.json").write_text('{"vocab_size": 259}', encoding="utf-8")
