@@ -35,7 +35,7 @@ report-example: env
 	python -m ddtree_bench.report config/h200-smollm2.yaml results/h200-smollm2/sessions
 
 plan: env
-	python -m ddtree_bench.plan $(CONFIG)
+	python -m ddtree_bench.rounds.plan $(CONFIG)
 
 retry: env
 	scripts/retry $(CONFIG) $(CORES)

@@ -26,8 +26,8 @@ from ddtree_bench.records import (
     Sampling,
     SpecCounts,
 )
+from ddtree_bench.session.store import MeasuredCell, write_cells
 from ddtree_bench.status import Status
-from ddtree_bench.store import MeasuredCell, write_cells
 from ddtree_bench.tables import build_tables, write_tables
 
 SERVERS, LAUNCHES, CONCURRENCIES, PROMPTS = 20, 5, (1, 4), 50

@@ -23,7 +23,7 @@ from numpy.random import Generator
 from ddtree_bench.columns import CLASSES as CLASSES_TABLE
 from ddtree_bench.columns import OVERALL, POOLED
 from ddtree_bench.config import CLASSES, Config
-from ddtree_bench.schedule import schedule_of
+from ddtree_bench.rounds.schedule import schedule_of
 from ddtree_bench.stats.interval import FloatArray
 from ddtree_bench.stats.proportion import wilson
 from ddtree_bench.tables.comparisons import Comparisons

@@ -19,7 +19,7 @@ from ddtree_bench.records import (
     Sampling,
     SpecCounts,
 )
-from ddtree_bench.session_spec import SessionSpec
+from ddtree_bench.session.spec import SessionSpec
 from ddtree_bench.status import Status
 
 FAKE_ENGINE = str(Path(__file__).with_name("fake_engine.py"))

@@ -91,7 +91,7 @@ def test_an_edited_chart_draws_and_compiles_only(done):
 
 def test_an_edited_client_measures_nothing_again(done):
     """Code of the measurement is versioned by the protocol number, not by its bytes."""
-    source = done.folder / "src/ddtree_bench/session.py"
+    source = done.folder / "src/ddtree_bench/session/run.py"
     source.write_text(source.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
     assert done.planned() == []
 
@@ -211,7 +211,7 @@ def test_a_recorded_failure_is_tried_again_on_request(project):
     # the ninth request is the last of the second workload: the first one is whole
     before = [r for r in project.requests() if r["cell"]["workload"] == "short"]
     failed = subprocess.run(
-        [*project.command()[:1], "-m", "ddtree_bench.retry", "config/config.yaml"],
+        [*project.command()[:1], "-m", "ddtree_bench.rounds.retry", "config/config.yaml"],
         cwd=project.folder,
         env={**project.environment, "PYTHONPATH": "src"},
         capture_output=True,

@@ -66,7 +66,7 @@ def test_a_store_from_elsewhere_is_merged(brought_back):
     """On the machine that measured them, merged cells are used and no server is launched."""
     folder = brought_back.folder
     shutil.move(folder / "results/demo", folder / "elsewhere")
-    merge = ("ddtree_bench.store", "merge", "elsewhere/cells", "results/demo/cells")
+    merge = ("ddtree_bench.session.store", "merge", "elsewhere/cells", "results/demo/cells")
     subprocess.run(
         [sys.executable, "-m", *merge],
         cwd=folder,

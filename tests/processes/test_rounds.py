@@ -18,7 +18,7 @@ import pytest
 import yaml
 from fakes import FAKE_ENGINE, FIRST_MEASURED, write_model, write_prompts
 
-from ddtree_bench.rounds import main
+from ddtree_bench.rounds.__main__ import main
 
 pytestmark = pytest.mark.process
 

@@ -16,12 +16,13 @@ from fakes import FIRST_MEASURED, bench
 
 from ddtree_bench.errors import ConfigError, MachineError
 from ddtree_bench.findings import FindingCode
-from ddtree_bench.logprobs import read_logprobs
 from ddtree_bench.records import Launch
 from ddtree_bench.server.process import free_port
-from ddtree_bench.session import FROM_STORE, Session, main, run
+from ddtree_bench.session.__main__ import main
+from ddtree_bench.session.logprobs import read_logprobs
+from ddtree_bench.session.run import FROM_STORE, Session, run
+from ddtree_bench.session.store import MeasuredCell, read_cells
 from ddtree_bench.status import Status
-from ddtree_bench.store import MeasuredCell, read_cells
 
 pytestmark = pytest.mark.process
 

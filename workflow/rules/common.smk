@@ -17,8 +17,8 @@ from ddtree_bench.config import load_config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.hashing import json_sha256
 from ddtree_bench.layout import RunLayout
-from ddtree_bench.schedule import schedule_of
-from ddtree_bench.session_spec import SessionSpec
+from ddtree_bench.rounds.schedule import schedule_of
+from ddtree_bench.session.spec import SessionSpec
 
 # A run is one file, whole. Snakemake's `configfile:` would merge --configfile into the default
 # configuration key by key, and the default servers would be measured beside the user's.
@@ -78,8 +78,12 @@ def attempt_number(wildcards, attempt):
 def sources(*patterns):
     """Files of the library that decide a rule's output: an edit runs the rule again."""
     library = BASE / "src/ddtree_bench"
-    files = [file for pattern in patterns for file in library.glob(pattern)]
-    return sorted(str(file.relative_to(BASE)) for file in files)
+    found = {pattern: list(library.glob(pattern)) for pattern in patterns}
+    if gone := [pattern for pattern in patterns if not found[pattern]]:
+        raise WorkflowError(f"no file of {library} matches {gone}")
+    return sorted(
+        str(file.relative_to(BASE)) for each in found.values() for file in each
+    )
 
 
 def files(folder):

@@ -15,8 +15,6 @@ rule report:
             "config/*.py",
             "stats/verdict.py",
             "report/*.py",
-            "tex.py",
-            "latex.py",
         ),
     output:
         pdf=PDF,

@@ -12,9 +12,9 @@ from ddtree_bench.charts.draw import FIGURES
 from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.hashing import file_sha256
-from ddtree_bench.latex import compile_pdf
 from ddtree_bench.report.content import content, newest_measurement
-from ddtree_bench.tex import environment
+from ddtree_bench.report.latex import compile_pdf
+from ddtree_bench.report.tex import environment
 
 POWER = Path(__file__).resolve().parents[3] / "benchmarks" / "power.json"
 """What `benchmarks/power.py` found out about the verdicts."""

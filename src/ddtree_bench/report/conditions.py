@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from ddtree_bench.report.grid import Grid, Row, group, head, number, text
+from ddtree_bench.report.tex import escape
 from ddtree_bench.report.view import View, column
 from ddtree_bench.status import Status
-from ddtree_bench.tex import escape
 
 _HOST = "host"
 _LETTERS = 60

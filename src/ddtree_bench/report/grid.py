@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddtree_bench.columns import NOT_MEASURED, Column
-from ddtree_bench.tex import Tex, breakable, escape
+from ddtree_bench.report.tex import Tex, breakable, escape
 
 INTERVAL = r"r@{\ }r@{\,}r"
 """Alignment of the three cells that `interval` makes."""

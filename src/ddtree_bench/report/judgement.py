@@ -10,10 +10,10 @@ import pandas as pd
 from ddtree_bench.charts.data import lowest_concurrency
 from ddtree_bench.columns import NOT_MEASURED, POOLED, TABLES
 from ddtree_bench.report.grid import INTERVAL, Cell, Grid, Row, failed, head, interval, number, text
+from ddtree_bench.report.tex import Tex, escape
 from ddtree_bench.report.view import BASELINE, EQUAL_WIDTH, View, column, ratio_with_interval
 from ddtree_bench.stats.cause import cause_of
 from ddtree_bench.stats.verdict import Verdict
-from ddtree_bench.tex import Tex, escape
 
 _FASTER = (Verdict.FASTER, Verdict.FASTER_BELOW_MARGIN)
 _METRICS = {

@@ -8,8 +8,8 @@ import pandas as pd
 
 from ddtree_bench.config import CLASSES
 from ddtree_bench.report.grid import INTERVAL, Grid, Row, group, head, interval, number, text
+from ddtree_bench.report.tex import escape
 from ddtree_bench.report.view import View, column
-from ddtree_bench.tex import escape
 
 KINDS = {
     "calls": "expected tool calls",

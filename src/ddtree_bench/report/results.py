@@ -22,8 +22,8 @@ from ddtree_bench.report.grid import (
     text,
 )
 from ddtree_bench.report.summary import verdict_label
+from ddtree_bench.report.tex import Tex, escape
 from ddtree_bench.report.view import BASELINE, EQUAL_WIDTH, View, column
-from ddtree_bench.tex import Tex, escape
 
 _CLASS_COLUMNS = (
     ("decode_tok_per_s", "Decode", "tok/s"),

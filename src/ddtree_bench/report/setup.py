@@ -12,9 +12,9 @@ import pandas as pd
 
 from ddtree_bench.config import Workload
 from ddtree_bench.report.grid import Grid, Row, group, head, number, text
+from ddtree_bench.report.tex import Tex, breakable, escape, lines
 from ddtree_bench.report.view import View, column
 from ddtree_bench.status import Status
-from ddtree_bench.tex import Tex, breakable, escape, lines
 
 _DETAIL_LETTERS = 300
 _LOG_LINES = 15

@@ -20,6 +20,7 @@ from ddtree_bench.report.grid import (
     number,
     text,
 )
+from ddtree_bench.report.tex import Tex, escape
 from ddtree_bench.report.view import (
     BASELINE,
     EQUAL_WIDTH,
@@ -28,7 +29,6 @@ from ddtree_bench.report.view import (
     ratio_with_interval,
 )
 from ddtree_bench.stats.verdict import Verdict
-from ddtree_bench.tex import Tex, escape
 
 _HARDWARE = {
     "processor": r"machine\.cpu_model",

@@ -14,9 +14,9 @@ from typing import Final
 
 from ddtree_bench.config import Server
 from ddtree_bench.errors import ConfigError, Fault, MachineError
-from ddtree_bench.machine import has_nvidia_gpu
 from ddtree_bench.server.engines import CHOSEN_FLAGS, KEY_FLAGS, key_values
 from ddtree_bench.server.flags import KnownFlags, probe_flags, split_args, unknown_flags
+from ddtree_bench.server.machine import has_nvidia_gpu
 
 OLDEST: Final = (0, 5, 12)
 """The first SGLang whose routes and counters are those that the client reads."""

@@ -16,7 +16,7 @@ import pandas as pd
 from ddtree_bench.columns import ARRIVALS
 from ddtree_bench.metrics import derive
 from ddtree_bench.records import RequestRecord
-from ddtree_bench.store import MeasuredCell
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.tables.latency import percentile_columns
 from ddtree_bench.tables.rows import Value, frame_of
 

@@ -9,7 +9,7 @@ import pandas as pd
 from ddtree_bench.columns import DIFFERENCES, FINDINGS, STARTUP, TELEMETRY
 from ddtree_bench.config import Config
 from ddtree_bench.records import CellId, CellRecord, Finding, GpuLoad, HostLoad, Launch, Spread
-from ddtree_bench.store import MeasuredCell
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.tables.differences import difference_frame
 from ddtree_bench.tables.rows import Rows, Value
 

@@ -14,8 +14,8 @@ import pandas as pd
 
 from ddtree_bench.columns import DIFFERENCES
 from ddtree_bench.config import Config, Server
-from ddtree_bench.machine import decisive_facts
 from ddtree_bench.records import Launch
+from ddtree_bench.server.machine import decisive_facts
 from ddtree_bench.tables.raw import flat
 from ddtree_bench.tables.rows import Value, frame_of
 

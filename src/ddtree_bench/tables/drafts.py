@@ -11,8 +11,8 @@ import pandas as pd
 from ddtree_bench.columns import DEPTHS, HISTOGRAM, POOLED, RANKS, TREES
 from ddtree_bench.config import CLASSES
 from ddtree_bench.records import RequestRecord, SpecCounts, TreeCounts
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.stats.acceptance import histogram_shares
-from ddtree_bench.store import MeasuredCell
 from ddtree_bench.tables.rows import Value, frame_of
 
 

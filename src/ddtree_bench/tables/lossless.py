@@ -17,12 +17,12 @@ import pandas as pd
 
 from ddtree_bench.columns import LOSSLESS
 from ddtree_bench.config import FIXED_LENGTH, Config
-from ddtree_bench.logprobs import TopLogprobs
 from ddtree_bench.records import RequestRecord
+from ddtree_bench.session.logprobs import TopLogprobs
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.stats.distributions import even_split_p_value
 from ddtree_bench.stats.loops import Ids, is_degenerate
 from ddtree_bench.stats.regret import Judgement, Regret, regret
-from ddtree_bench.store import MeasuredCell
 from ddtree_bench.tables.rows import Value, frame_of
 
 Question = tuple[str, str, int, str]

@@ -9,8 +9,8 @@ import pandas as pd
 
 from ddtree_bench.columns import QUALITY
 from ddtree_bench.config import Config
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.stats.proportion import Pairs, mcnemar_p_value, paired_difference, wilson
-from ddtree_bench.store import MeasuredCell
 from ddtree_bench.tables.rows import Value, frame_of
 
 Key = tuple[str, str, str]

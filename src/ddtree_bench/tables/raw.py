@@ -14,9 +14,9 @@ from ddtree_bench.columns import CELLS, ENVIRONMENT, FAILURES, REQUESTS, SERVERS
 from ddtree_bench.config import Config
 from ddtree_bench.metrics import derive, produced_tokens
 from ddtree_bench.records import CellId, CellRecord, Launch, RequestRecord
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.stats.acceptance import acceptance_length
 from ddtree_bench.status import Status
-from ddtree_bench.store import MeasuredCell
 from ddtree_bench.tables.rows import Rows, Value, frame_of
 
 

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
-from ddtree_bench.logprobs import TopLogprobs, read_logprobs
 from ddtree_bench.records import Launch
-from ddtree_bench.store import MeasuredCell, read_cells
+from ddtree_bench.session.logprobs import TopLogprobs, read_logprobs
+from ddtree_bench.session.store import MeasuredCell, read_cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ddtree_bench.columns import TAGS
 from ddtree_bench.config import CLASSES
 from ddtree_bench.metrics import produced_tokens
 from ddtree_bench.records import RequestRecord
-from ddtree_bench.store import MeasuredCell
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.tables.rows import Value, frame_of
 
 LEFT_OUT = frozenset({"timestamp_s"})

@@ -20,7 +20,7 @@ from ddtree_bench.errors import BenchError
 from ddtree_bench.hashing import canonical_json
 from ddtree_bench.prompts import Prompt, load_prompts
 from ddtree_bench.records import CellId, RequestRecord
-from ddtree_bench.store import read_cells
+from ddtree_bench.session.store import read_cells
 
 
 def with_replies(

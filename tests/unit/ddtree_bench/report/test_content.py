@@ -13,8 +13,8 @@ from ddtree_bench.report.build import TEMPLATES
 from ddtree_bench.report.content import content, newest_measurement
 from ddtree_bench.report.grid import Grid
 from ddtree_bench.report.quality import KINDS
+from ddtree_bench.report.tex import breakable, environment
 from ddtree_bench.status import Status
-from ddtree_bench.tex import breakable, environment
 from ddtree_bench.workloads.tool_loop import CHECK_KIND
 
 CONFIG = synthetic_config()

@@ -2,7 +2,7 @@ import pytest
 
 from ddtree_bench.columns import TABLES
 from ddtree_bench.report.grid import Grid, failed, group, head, interval, number, text
-from ddtree_bench.tex import Tex
+from ddtree_bench.report.tex import Tex
 
 SPEED = TABLES["classes"].column("tok_per_s")
 

@@ -24,8 +24,8 @@ from ddtree_bench.records import (
     SpecCounts,
     TreeCounts,
 )
+from ddtree_bench.session.store import MeasuredCell, write_cells
 from ddtree_bench.status import Status
-from ddtree_bench.store import MeasuredCell, write_cells
 
 TOKENS = 21
 STEPS = 5

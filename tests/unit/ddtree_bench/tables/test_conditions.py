@@ -7,8 +7,8 @@ import pytest
 from ddtree_bench.config import Config
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.records import Finding, GpuLoad, HostLoad, Spread, Startup, StartupPhase
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.status import Status
-from ddtree_bench.store import MeasuredCell
 from ddtree_bench.tables import build_tables
 
 

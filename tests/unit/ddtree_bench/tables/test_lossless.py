@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from ddtree_bench.config import Config
-from ddtree_bench.logprobs import TopLogprobs
 from ddtree_bench.records import Check
+from ddtree_bench.session.logprobs import TopLogprobs
 from ddtree_bench.tables import build_tables
 from ddtree_bench.tables.lossless import LosslessTable
 

@@ -9,8 +9,8 @@ from fakes import cell_id, cell_record, request_record
 
 from ddtree_bench.prompts import Prompt, load_prompts
 from ddtree_bench.records import RequestRecord
+from ddtree_bench.session.store import MeasuredCell, write_cells
 from ddtree_bench.status import Status
-from ddtree_bench.store import MeasuredCell, write_cells
 from ddtree_bench.workloads.history import main, with_replies
 
 TALK = Prompt(id="talk", turns=("a", "b"))

@@ -1,0 +1,136 @@
+"""What a run would do: sessions in order, their cells, and how long they may take.
+
+`python -m ddtree_bench.rounds.plan config/config.yaml` prints it and starts nothing. Where an
+earlier launch of the same server was measured, its seconds are used; the rest is an assumption that
+the output states.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddtree_bench.config import Config, Workload, load_config
+from ddtree_bench.errors import BenchError
+from ddtree_bench.layout import RunLayout
+from ddtree_bench.prompts import prompts_of
+from ddtree_bench.rounds.schedule import Turn, schedule_of
+from ddtree_bench.session.cells import cells_of
+from ddtree_bench.session.spec import SessionSpec
+
+ASSUMED_TOK_PER_S = {"reference": 28.0, "sglang": 300.0, "attach": 300.0}
+"""Of one request, by engine; on two CPU cores or one data-centre GPU."""
+ASSUMED_START_S = {"reference": 8.0, "sglang": 90.0, "attach": 0.0}
+ASSUMED_FILL = 0.7
+"""Share of `max_new_tokens` that an answer uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSession:
+    """One launch with what it asks of its server."""
+
+    turn: Turn
+    cells: int
+    most_requests: int
+    most_tokens: int
+    expected_s: float
+    measured_before: bool
+    """`expected_s` comes from an earlier launch, not from assumptions."""
+    if_needed: bool
+    """It is left out if earlier rounds gave intervals that are narrow enough."""
+
+
+def plan(config: Config, results: Path = Path("results")) -> tuple[PlannedSession, ...]:
+    """Every session of the run, in the order in which they run.
+
+    Raises:
+        ConfigError: a prompt file is missing or faulty.
+    """
+    seconds = _measured_seconds(config, results)
+    return tuple(_planned(config, turn, seconds.get(turn.server)) for turn in schedule_of(config))
+
+
+def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSession:
+    spec = SessionSpec.of(config, turn.server, turn.launch)
+    engine = spec.server.engine
+    cells = list(cells_of(spec))
+    requests = tokens = 0
+    assumed_s = ASSUMED_START_S[engine]
+    for cell in cells:
+        workload = spec.workloads[cell.workload]
+        sent = _most_requests(workload, spec.protocol.seed)
+        requests += sent
+        tokens += sent * workload.max_new_tokens
+        # requests in flight share a server that is assumed to keep its speed for each
+        in_turn = sent * workload.max_new_tokens * ASSUMED_FILL / cell.concurrency
+        arriving_s = 0.0 if cell.arrivals_per_s is None else sent / cell.arrivals_per_s
+        assumed_s += max(arriving_s, in_turn / ASSUMED_TOK_PER_S[engine])
+    return PlannedSession(
+        turn=turn,
+        cells=len(cells),
+        most_requests=requests,
+        most_tokens=tokens,
+        expected_s=assumed_s if measured_s is None else measured_s,
+        measured_before=measured_s is not None,
+        if_needed=spec.needed_by is not None,
+    )
+
+
+def _most_requests(workload: Workload, seed: int) -> int:
+    """Requests of one pass over the prompts if every tool loop runs to its step limit."""
+    prompts = prompts_of(workload, seed)
+    return sum(workload.max_steps if prompt.tools else len(prompt.turns) for prompt in prompts)
+
+
+def _measured_seconds(config: Config, results: Path) -> dict[str, float]:
+    """Longest finished launch of each server, from the run's own records."""
+    layout = RunLayout.of(config.run, results)
+    longest: dict[str, float] = {}
+    for turn in schedule_of(config):
+        path = layout.session(turn.server, turn.launch) / "launch.json"
+        if path.exists():
+            launch = json.loads(path.read_text(encoding="utf-8"))
+            seconds = launch["ended_unix_s"] - launch["started_unix_s"]
+            if launch["status"] == "ok" and seconds > 0:
+                longest[turn.server] = max(longest.get(turn.server, 0.0), seconds)
+    return longest
+
+
+def render(config: Config, sessions: tuple[PlannedSession, ...]) -> Iterator[str]:
+    """Lines for a terminal."""
+    yield f"run {config.run}: {len(sessions)} sessions, report/{config.run}.pdf"
+    yield f"{'':>3}  {'server':<24} {'launch':>6} {'cells':>6} {'requests':>9} {'minutes':>8}"
+    for number, session in enumerate(sessions, 1):
+        yield (
+            f"{number:>3}  {session.turn.server:<24} {session.turn.launch:>6} {session.cells:>6} "
+            f"{'≤ ' + str(session.most_requests):>9} {session.expected_s / 60:>8.1f}"
+            f"{'' if session.measured_before else '  (assumed)'}"
+            f"{'  (if needed)' if session.if_needed else ''}"
+        )
+    minutes = sum(session.expected_s for session in sessions) / 60
+    requests = sum(session.most_requests for session in sessions)
+    tokens = sum(session.most_tokens for session in sessions)
+    yield f"in all about {minutes:.0f} minutes, ≤ {requests} requests, ≤ {tokens} tokens"
+    if not all(session.measured_before for session in sessions):
+        engines = sorted({config.servers[session.turn.server].engine for session in sessions})
+        rates = ", ".join(f"{engine} {ASSUMED_TOK_PER_S[engine]:g} tok/s" for engine in engines)
+        yield f"assumed: {rates}; answers use {ASSUMED_FILL:.0%} of their length limit"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the plan of a configuration; 2 if it is faulty."""
+    try:
+        config = load_config(Path(arguments[0] if arguments else "config/config.yaml"))
+        for line in render(config, plan(config)):
+            print(line)
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""Which cells a session has, and under which key each is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ddtree_bench.config import Workload
+from ddtree_bench.hashing import json_sha256
+from ddtree_bench.records import CellId
+from ddtree_bench.session.spec import SessionSpec
+
+_PLACES = {"model": "model_sha256", "drafter": "drafter_sha256", "tokenizer": "tokenizer_sha256"}
+"""Folders of a server and the fact that replaces each: a moved folder holds the same weights."""
+
+_SERVER_LEFT_OUT = {"title", "startup_timeout_s", "python", "api_key_env"}
+_WORKLOAD_LEFT_OUT = {"prompts", "concurrency", "arrivals_per_s", "repeats", "rounds"}
+"""The prompts' hash stands for their file; the rest is in the cell's own name."""
+_WORKLOAD_LATER = ("ignore_eos",)
+"""Keys that older cells did not have: at their default they are no part of a key."""
+_PROTOCOL_KEPT = {"seed", "flush_cache", "warmup"}
+
+
+def cells_of(spec: SessionSpec) -> tuple[CellId, ...]:
+    """The cells of a session in the order of measuring: workload, load, repeat."""
+    return tuple(
+        CellId(
+            server=spec.name,
+            launch=spec.launch,
+            workload=name,
+            concurrency=concurrency,
+            repeat=repeat,
+            arrivals_per_s=rate,
+        )
+        for name, workload in spec.workloads.items()
+        for concurrency, rate in workload.loads
+        for repeat in range(1, workload.repeats + 1)
+    )
+
+
+def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
+    """Hash of everything that could change a cell's numbers, and of nothing else.
+
+    Args:
+        spec: the session that the cell belongs to.
+        cell: one of `cells_of(spec)`.
+        facts: decisive facts of the machine (`machine.decisive_facts`).
+    """
+    workload = spec.workloads[cell.workload]
+    known = {place for place, fact in _PLACES.items() if facts.get(fact) is not None}
+    unset = {
+        name
+        for name in _WORKLOAD_LATER
+        if getattr(workload, name) == Workload.model_fields[name].default
+    }
+    idle = set() if spec.server.engine == "attach" else {"may_flush"}
+    return json_sha256(
+        {
+            "protocol": spec.protocol_version,
+            "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known | idle),
+            "workload": workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT | unset),
+            "prompts_sha256": spec.prompts_sha256[cell.workload],
+            "how": spec.protocol.model_dump(include=_PROTOCOL_KEPT),
+            "cell": cell.model_dump(exclude_none=True),
+            "facts": dict(facts),
+        }
+    )
