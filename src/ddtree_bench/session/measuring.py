@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.client.client import Client
@@ -17,8 +19,10 @@ from ddtree_bench.session.integrity import Finding, fault_of
 from ddtree_bench.session.launch import Live
 from ddtree_bench.session.spec import SessionSpec
 from ddtree_bench.session.store import MeasuredCell
+from ddtree_bench.session.watch import Watch
 from ddtree_bench.status import Status
 from ddtree_bench.workloads.ask import CellTask
+from ddtree_bench.workloads.judging import judged, require_judges
 
 Measure = Callable[[Client, PromptTokenizer, CellTask], tuple[RequestRecord, ...]]
 
@@ -30,29 +34,53 @@ _DEATHS = (Status.DIED_IN_REQUEST, Status.OUT_OF_MEMORY)
 def measure_one(
     live: Live, spec: SessionSpec, cell: CellId, key: str, measure: Measure
 ) -> MeasuredCell:
-    """A cell, well or failed; requests of a failed one are kept."""
-    window = live.watch.begin()
-    started_unix_s, started_s, cpu_s = time.time(), time.monotonic(), time.process_time()
-    requests, finding = _attempt(live, spec, cell, measure)
-    wall_s = time.monotonic() - started_s
-    ended_unix_s, client_s = time.time(), time.process_time() - cpu_s
-    seen = live.watch.end(window)
-    cpu_share = client_s / wall_s if wall_s > 0 else None
-    seen = seen._replace(findings=(*seen.findings, *client_bound(cpu_share)))
+    """A cell, well or failed; requests of a failed one are kept.
+
+    Times, load and findings are those of the requests alone: the cache is flushed before them, and
+    answers are judged after them.
+    """
+    task = _task(live, spec, cell)
+    fault = _fault_of_flush(live, spec)
+    asking = partial(measure, live.client, live.tokenizer, task) if fault is None else _nothing
+    requests, seen = _watched(live.watch, asking)
+    if fault is None:
+        requests = judged(task, told_of_death(live.server, requests))
+        fault = _fault(live.server, spec, requests)
     record = CellRecord(
         key=key,
         protocol=spec.protocol_version,
         cell=cell,
         round=cell.launch,
-        workload_class=spec.workloads[cell.workload].counted_class,
-        status=Status.OK if finding is None else finding.status,
-        detail="" if finding is None else finding.detail,
-        started_unix_s=started_unix_s,
-        ended_unix_s=ended_unix_s,
-        client_cpu_share=cpu_share,
-        **seen._asdict(),
+        workload_class=task.workload.counted_class,
+        status=Status.OK if fault is None else fault.status,
+        detail="" if fault is None else fault.detail,
+        **seen,
     )
     return MeasuredCell(record, requests)
+
+
+def _nothing() -> tuple[RequestRecord, ...]:
+    return ()
+
+
+def _watched(
+    watch: Watch, asking: Callable[[], tuple[RequestRecord, ...]]
+) -> tuple[tuple[RequestRecord, ...], dict[str, Any]]:
+    """The requests, and what was seen while they were asked, as `CellRecord` names it."""
+    window = watch.begin()
+    started_unix_s, started_s, cpu_s = time.time(), time.monotonic(), time.process_time()
+    requests = asking()
+    wall_s = time.monotonic() - started_s
+    ended_unix_s, client_s = time.time(), time.process_time() - cpu_s
+    seen = watch.end(window)
+    cpu_share = client_s / wall_s if wall_s > 0 else None
+    return requests, {
+        **seen._asdict(),
+        "findings": (*seen.findings, *client_bound(cpu_share)),
+        "started_unix_s": started_unix_s,
+        "ended_unix_s": ended_unix_s,
+        "client_cpu_share": cpu_share,
+    }
 
 
 def not_run(spec: SessionSpec, cell: CellId, key: str, why: str) -> MeasuredCell:
@@ -105,29 +133,39 @@ def is_lost(live: Live, measured: MeasuredCell) -> bool:
     return False
 
 
-def _attempt(
-    live: Live, spec: SessionSpec, cell: CellId, measure: Measure
-) -> tuple[tuple[RequestRecord, ...], Finding | None]:
+def _task(live: Live, spec: SessionSpec, cell: CellId) -> CellTask:
+    """What the cell asks; raises MachineError if its answers cannot be judged here."""
     workload = spec.workloads[cell.workload]
-    prompts = prompts_of(workload, spec.protocol.seed)
     task = CellTask(
         cell=cell,
         workload=workload,
-        prompts=prompts,
+        prompts=prompts_of(workload, spec.protocol.seed),
         seed=spec.protocol.seed,
         should_stop=lambda: live.server.exit_code() is not None,
     )
-    cold = spec.flushes_cache
-    if cold:
-        try:
-            live.client.flush_cache()
-        except RequestError as error:
-            return (), _death(live.server) or Finding(error.status, f"flush_cache: {error.what}")
-    requests = told_of_death(live.server, measure(live.client, live.tokenizer, task))
-    fault = fault_of(requests, cold=cold)
+    require_judges(task)
+    return task
+
+
+def _fault_of_flush(live: Live, spec: SessionSpec) -> Finding | None:
+    """Why the prefix cache is not empty, where it should be."""
+    if not spec.flushes_cache:
+        return None
+    try:
+        live.client.flush_cache()
+    except RequestError as error:
+        return _death(live.server) or Finding(error.status, f"flush_cache: {error.what}")
+    return None
+
+
+def _fault(
+    server: Running, spec: SessionSpec, requests: tuple[RequestRecord, ...]
+) -> Finding | None:
+    """What is wrong with the requests of a cell, or with the server after them."""
+    fault = fault_of(requests, cold=spec.flushes_cache)
     if fault is not None and fault.status in _DEATHS:
-        return requests, fault
-    return requests, _death(live.server) or fault
+        return fault
+    return _death(server) or fault
 
 
 def _death(server: Running) -> Finding | None:

@@ -14,12 +14,11 @@ from typing import Final
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.client.calm import no_collection
 from ddtree_bench.client.client import Client
-from ddtree_bench.prompts import Prompt, PythonTestsCheck
+from ddtree_bench.prompts import Prompt
 from ddtree_bench.records import RequestRecord
 from ddtree_bench.status import Status
 from ddtree_bench.workloads.ask import Asker, CellTask
-from ddtree_bench.workloads.conversation import converse, judge
-from ddtree_bench.workloads.run_code import require_isolation
+from ddtree_bench.workloads.conversation import converse
 from ddtree_bench.workloads.tool_loop import run_tools
 
 __all__ = ["CellTask", "measure_cell", "ordered"]
@@ -37,13 +36,8 @@ def measure_cell(
     loop each begins at its time of arrival, whatever is in flight. A failed
     request ends its own conversation; one that finds the server lost, and `task.should_stop`, end
     the cell: what was not sent has no record. Exceptions of a thread are raised here, and an
-    interrupt of the main thread is not held up by requests in flight.
-
-    Raises:
-        MachineError: code is to be run and cannot be kept off the network here.
+    interrupt of the main thread is not held up by requests in flight. No answer is judged here.
     """
-    if any(isinstance(prompt.check, PythonTestsCheck) for prompt in task.prompts):
-        require_isolation(task.workload.run_code)
     pool = _Pool(client, tokenizer, task)
     threads = [
         threading.Thread(target=pool.work, name=f"client-{number}", daemon=True)
@@ -60,8 +54,6 @@ def measure_cell(
             pool.stopped.set()
     if pool.errors:
         raise pool.errors[0]
-    for asker in pool.askers:
-        judge(asker)
     return tuple(record for asker in pool.askers for record in asker.records)
 
 

@@ -1,12 +1,15 @@
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from fakes import bench, cell_id, cell_record, request_record
 
 from ddtree_bench.errors import RequestError
+from ddtree_bench.session import measuring
 from ddtree_bench.session.launch import Live
 from ddtree_bench.session.measuring import is_lost, measure_one, told_of_death
 from ddtree_bench.session.store import MeasuredCell
+from ddtree_bench.session.watch import Seen
 from ddtree_bench.status import Status
 
 
@@ -72,6 +75,23 @@ def test_a_good_cell(tmp_path):
     assert result.cell.ended_unix_s >= result.cell.started_unix_s
     assert sorted(prompt.id for prompt in task.prompts) == ["p0", "p1"]
     assert not task.should_stop()
+
+
+def test_a_cell_is_watched_while_it_is_asked_and_not_otherwise(tmp_path, monkeypatch):
+    """Flushing, looking whether the server lives and judging lie outside of the window."""
+    happened = []
+
+    def noted(name, result=None):
+        return lambda *_: (happened.append(name), result)[1]
+
+    eyes = SimpleNamespace(begin=noted("begin"), end=noted("end", Seen()))
+    server = Live(FakeRunning(), FakeClient(), tokenizer=None, watch=eyes)
+    server.client.flush_cache = noted("flush")
+    server.server.exit_code = noted("looked")
+    monkeypatch.setattr(measuring, "judged", noted("judged", (request_record(),)))
+    asking = noted("asked", (request_record(),))
+    measure_one(server, bench(tmp_path), cell_id(), "k", asking)
+    assert happened == ["flush", "begin", "asked", "end", "judged", "looked"]
 
 
 def test_a_refused_flush_fails_the_cell_before_it_is_measured(tmp_path):

@@ -11,6 +11,7 @@ from ddtree_bench.hashing import json_sha256
 from ddtree_bench.prompts import JsonCheck, JsonSchemaCheck, Prompt
 from ddtree_bench.records import Event
 from ddtree_bench.status import Status
+from ddtree_bench.workloads.judging import judged
 from ddtree_bench.workloads.run import measure_cell
 
 TWO_TURNS = Prompt(id="talk", turns=("first?", "second?"), system="Be brief.", tags={"domain": "x"})
@@ -52,7 +53,8 @@ def test_a_failed_request_ends_its_conversation(scripted: Any, tokenizer: Any, t
 def test_the_last_answer_is_checked(scripted: Any, tokenizer: Any, task: Any) -> None:
     """Only the last turn carries the prompt's check."""
     prompt = TWO_TURNS.model_copy(update={"check": JsonCheck(kind="json")})
-    first, second = measure_cell(scripted("no", "{}"), tokenizer, task(prompt))
+    asked = task(prompt)
+    first, second = judged(asked, measure_cell(scripted("no", "{}"), tokenizer, asked))
     assert first.check is None
     assert second.check is not None
     assert second.check.valid
@@ -115,7 +117,8 @@ def test_an_own_history_ignores_recorded_replies(scripted: Any, tokenizer: Any, 
 def test_an_unfinished_conversation_is_not_judged(scripted: Any, tokenizer: Any, task: Any) -> None:
     """The check is about the last turn's answer, which there is none of."""
     prompt = TWO_TURNS.model_copy(update={"check": JsonCheck(kind="json")})
-    records = measure_cell(scripted("{}", Status.HTTP_ERROR), tokenizer, task(prompt))
+    asked = task(prompt)
+    records = judged(asked, measure_cell(scripted("{}", Status.HTTP_ERROR), tokenizer, asked))
     assert [each.check for each in records] == [None, None]
 
 
@@ -153,7 +156,8 @@ def test_a_fixed_length_goes_past_the_end_and_is_not_judged(
     """`ignore_eos` is sent, what follows the stop token (2) is kept, and no check is made."""
     prompt = Prompt(id="p", turns=("hi",), check=JsonCheck(kind="json"))
     client = scripted(Answer("ab", (10, 2, 11), 5, 3, finish_reason="length"))
-    (record,) = measure_cell(client, tokenizer, task(prompt, ignore_eos=True))
+    asked = task(prompt, ignore_eos=True)
+    (record,) = judged(asked, measure_cell(client, tokenizer, asked))
     assert client.samplings[0].ignore_eos
     assert record.output_ids == (10, 2, 11)
     assert record.overshoot_tokens == 0

@@ -11,6 +11,7 @@ import pytest
 from ddtree_bench.errors import MachineError
 from ddtree_bench.prompts import Prompt
 from ddtree_bench.workloads import run_code
+from ddtree_bench.workloads.judging import judged, require_judges
 from ddtree_bench.workloads.run import measure_cell
 from ddtree_bench.workloads.run_code import fault_of_program, require_isolation
 
@@ -85,16 +86,16 @@ def test_an_endless_program_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_unshare")
 def test_code_is_refused_where_the_network_stays(scripted: Any, tokenizer: Any, task: Any) -> None:
-    """Before anything is asked; `unisolated` overrides it, and without tests nothing is needed."""
-    client = scripted(by=lambda _: "def f(): return True")
+    """`unisolated` overrides it, and without tests nothing is needed."""
     with pytest.raises(MachineError, match="run_code: unisolated"):
-        measure_cell(client, tokenizer, task(TESTED, run_code=True))
-    assert client.asked == []
-    (record,) = measure_cell(client, tokenizer, task(TESTED, run_code="unisolated"))
+        require_judges(task(TESTED, run_code=True))
+    asked = task(TESTED, run_code="unisolated")
+    require_judges(asked)
+    client = scripted(by=lambda _: "def f(): return True")
+    (record,) = judged(asked, measure_cell(client, tokenizer, asked))
     assert record.check is not None
     assert (record.check.kind, record.check.valid) == ("python_tests", True)
-    plain = Prompt(id="q", turns=("Hi.",))
-    assert len(measure_cell(client, tokenizer, task(plain, run_code=True))) == 1
+    require_judges(task(Prompt(id="q", turns=("Hi.",)), run_code=True))
 
 
 @pytest.mark.usefixtures("no_unshare")
