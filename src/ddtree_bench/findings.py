@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from ddtree_bench.vocabulary import Vocabulary
 
 
-class FindingCode(StrEnum):
-    """Something that may have changed a speed; tables, report and terminal read `sentence`."""
-
-    sentence: str
-
-    def __new__(cls, code: str, sentence: str) -> FindingCode:
-        """Make a member whose value is its code."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.sentence = sentence
-        return member
+class FindingCode(Vocabulary):
+    """Something that may have changed a speed."""
 
     # told by the server's log
     EAGER_DRAFT_HEAD = "eager_draft_head", "the draft head runs outside the draft's CUDA graph"

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from ddtree_bench.vocabulary import Vocabulary
 
 
-class Status(StrEnum):
-    """How something ended; tables, report and terminal read `sentence`."""
+class Status(Vocabulary):
+    """How something ended."""
 
-    sentence: str
-    ok: bool
-
-    def __new__(cls, code: str, sentence: str = "", ok: bool = False) -> Status:
-        """Make a member whose value is its code."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.sentence = sentence
-        member.ok = ok
-        return member
+    @property
+    def ok(self) -> bool:
+        """Whether it was measured."""
+        return self is Status.OK
 
     @property
     def failed(self) -> bool:
         """Whether something went wrong: what was not needed neither succeeded nor failed."""
         return not self.ok and self is not Status.NOT_NEEDED
 
-    OK = "ok", "measured", True
+    OK = "ok", "measured"
     DIED_AT_START = "died_at_start", "server died before it was ready"
     NOT_READY = "not_ready", "server was not ready before its deadline"
     WRONG_SERVER = "wrong_server", "server is not what the configuration says"

@@ -36,6 +36,7 @@ rule aggregate:
             "status.py",
             "session/store.py",
             "tables/*.py",
+            "vocabulary.py",
         ),
     output:
         tables=directory(RUN.tables),

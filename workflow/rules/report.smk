@@ -15,6 +15,7 @@ rule report:
             "config/*.py",
             "stats/verdict.py",
             "report/*.py",
+            "vocabulary.py",
         ),
     output:
         pdf=PDF,

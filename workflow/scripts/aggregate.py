@@ -1,6 +1,5 @@
 """Derive all tables from the sessions' request lines."""
 
-import shutil
 from pathlib import Path
 
 from ddtree_bench.config import Config
@@ -11,6 +10,8 @@ from ddtree_bench.tables.write import write_tables
 with log_to(snakemake.log[0]):
     config = Config.model_validate_json(Path(snakemake.input.config).read_bytes())
     folders = [Path(launch).parent for launch in snakemake.input.launches]
-    tables = Path(snakemake.output.tables)
-    write_tables(build_tables(folders, config), tables)
-    shutil.copyfile(snakemake.input.published, tables / "published.csv")
+    write_tables(
+        build_tables(folders, config),
+        Path(snakemake.output.tables),
+        Path(snakemake.input.published),
+    )

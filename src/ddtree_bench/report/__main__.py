@@ -7,7 +7,6 @@ and figures below `results/{run}/` and the paper to `report/{run}.pdf`.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ from ddtree_bench.layout import RunLayout
 from ddtree_bench.report.build import build_report
 from ddtree_bench.tables.build import build_tables
 from ddtree_bench.tables.write import write_tables
-
-PUBLISHED = Path("workflow/resources/published/original_notes.csv")
 
 
 def report_of(config_path: Path, sessions: Path) -> Path:
@@ -39,7 +36,6 @@ def report_of(config_path: Path, sessions: Path) -> Path:
         )
     layout = RunLayout.of(config.run)
     write_tables(build_tables(folders, config), layout.tables)
-    shutil.copyfile(PUBLISHED, layout.tables / "published.csv")
     draw_figures(layout.tables, layout.figures, config)
     pdf = Path(f"report/{config.run}.pdf")
     tex = Path(f"report/build/{config.run}/{config.run}.tex")

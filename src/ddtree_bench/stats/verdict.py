@@ -14,27 +14,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
 from ddtree_bench.stats.compare import Effect
 from ddtree_bench.stats.distributions import t_half_width
 from ddtree_bench.stats.interval import Interval
+from ddtree_bench.vocabulary import Vocabulary
 
 FAR = 20
 """More than so many times as many prompts or launches is no advice."""
 
 
-class Verdict(StrEnum):
-    """What a comparison supports; tables and report read `sentence`."""
-
-    sentence: str
-
-    def __new__(cls, code: str, sentence: str) -> Verdict:
-        """Make a member whose value is its code."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.sentence = sentence
-        return member
+class Verdict(Vocabulary):
+    """What a comparison supports."""
 
     FASTER = "faster", "faster by more than the margin"
     FASTER_BELOW_MARGIN = "faster_below_margin", "faster, but not shown to exceed the margin"

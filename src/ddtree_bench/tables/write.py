@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,13 +14,20 @@ DIGITS = 9
 """Significant digits of a number; fewer than a float has, so that equal input gives equal bytes."""
 
 
-def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    """Write each table as `NAME.csv` and the data dictionary as `README.md`."""
+PUBLISHED = Path(__file__).resolve().parents[3] / "workflow/resources/published/original_notes.csv"
+"""Figures that others published for the three prompts of the original notes."""
+
+
+def write_tables(
+    tables: Mapping[str, pd.DataFrame], folder: Path, published: Path = PUBLISHED
+) -> None:
+    """Write each table as `NAME.csv`, the data dictionary as `README.md`, `published` as it is."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in tables.items():
         text = csv_text(frame, TABLES[name])
         (folder / f"{name}.csv").write_text(text, encoding="utf-8", newline="")
     (folder / "README.md").write_text(data_dictionary(), encoding="utf-8")
+    shutil.copyfile(published, folder / "published.csv")
 
 
 def csv_text(frame: pd.DataFrame, table: Table) -> str:

@@ -8,7 +8,7 @@ from ddtree_bench.columns import CELLS, ORIGINAL, REQUESTS, TABLES
 from ddtree_bench.config import Config
 from ddtree_bench.tables import build_tables, write_tables
 from ddtree_bench.tables.rows import Rows, typed
-from ddtree_bench.tables.write import csv_text, data_dictionary
+from ddtree_bench.tables.write import PUBLISHED, csv_text, data_dictionary
 
 
 def test_every_table_is_a_file_with_its_header(config: Config, tmp_path: Path) -> None:
@@ -18,6 +18,16 @@ def test_every_table_is_a_file_with_its_header(config: Config, tmp_path: Path) -
         with (tmp_path / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             assert next(csv.reader(file)) == list(table.names)
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == data_dictionary()
+
+
+def test_published_figures_stand_beside_the_tables(config: Config, tmp_path: Path) -> None:
+    """Charts and report find them in the folder of the tables, byte for byte."""
+    notes = tmp_path / "notes.csv"
+    notes.write_text("config,prompt_id\n", encoding="utf-8")
+    write_tables(build_tables([], config), tmp_path / "tables", notes)
+    write_tables(build_tables([], config), tmp_path / "default")
+    assert (tmp_path / "tables/published.csv").read_bytes() == notes.read_bytes()
+    assert (tmp_path / "default/published.csv").read_bytes() == PUBLISHED.read_bytes()
 
 
 def test_same_input_same_bytes(config: Config, two_rounds: Any, tmp_path: Path) -> None:
