@@ -148,7 +148,7 @@ def test_a_port_that_stays_taken_is_told(tmp_path):
         squatter.listen()
         command = Command((sys.executable, "-c", "pass"), {})
         port = squatter.getsockname()[1]
-        server = ServerProcess(command, tmp_path / "log", port, grace_s=0.2)
+        server = ServerProcess(command, tmp_path / "log", port, settle_s=0.2)
         server.start()
         with pytest.raises(MachineError, match=f"port {port} is still taken"):
             server.stop()

@@ -42,16 +42,24 @@ class ServerProcess:
     """One server as a process group; a context manager that starts and stops it.
 
     Everything the server prints goes to `log_path`. The server gets SIGTERM when this process dies,
-    however it dies.
+    however it dies. When it is stopped, `grace_s` pass between SIGTERM and SIGKILL, and the kernel
+    has `settle_s` to end what was killed, and as long again to free the port.
     """
 
     def __init__(
-        self, command: Command, log_path: Path, port: int, *, grace_s: float = 15.0
+        self,
+        command: Command,
+        log_path: Path,
+        port: int,
+        *,
+        grace_s: float = 15.0,
+        settle_s: float = 15.0,
     ) -> None:
         self.command = command
         self.log_path = log_path
         self.port = port
         self.grace_s = grace_s
+        self.settle_s = settle_s
         self._mark = f"{MARKER}={uuid.uuid4().hex}"
         self._popen: subprocess.Popen[bytes] | None = None
 
@@ -127,7 +135,7 @@ class ServerProcess:
         """
         self._signal(signal.SIGTERM)
         if not self._gone_by(Deadline.after(self.grace_s)):
-            deadline = Deadline.after(self.grace_s)
+            deadline = Deadline.after(self.settle_s)
             self._signal(signal.SIGKILL)
             # one that forked between the scan and the signal is met in the next round
             while not self._gone_by(Deadline.after(_POLL_S)):
@@ -137,7 +145,7 @@ class ServerProcess:
                         remedy="see what they wait for (`cat /proc/PID/wchan`)",
                     )
                 self._signal(signal.SIGKILL)
-        self._wait_for_port(Deadline.after(self.grace_s))
+        self._wait_for_port(Deadline.after(self.settle_s))
 
     def _signal(self, number: signal.Signals) -> None:
         # the leader's id is ours until poll() or wait() has taken its exit code, not later

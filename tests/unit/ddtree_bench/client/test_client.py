@@ -150,13 +150,16 @@ def test_threads_share_a_client(replay: Any, client: Client) -> None:
 def test_silence_is_hung_and_keeps_what_came(replay: Any) -> None:
     """A server that stops in mid-stream is HUNG after the timeout, its tokens are kept."""
     over = threading.Event()
-    replay.answer(event(1), event(3), over.wait)
-    with Client(replay.url, model="m", timeout_s=0.3) as client:
-        exchange = client.generate((1,), SAMPLING)
+    for timeout_s in (0.2, 5.0):  # a loaded machine may not bring the tokens within the first
+        replay.answer(event(1), event(3), over.wait)
+        with Client(replay.url, model="m", timeout_s=timeout_s) as client:
+            exchange = client.generate((1,), SAMPLING)
+        if len(exchange.answer.events) == 2:
+            break
     over.set()
     assert exchange.status is Status.HUNG
-    assert "0.3 s" in exchange.detail
-    assert exchange.end_s >= 0.3
+    assert f"{timeout_s:g} s" in exchange.detail
+    assert exchange.end_s >= timeout_s
     assert [each.tokens for each in exchange.answer.events] == [1, 3]
 
 
