@@ -8,6 +8,7 @@ Servers run one after the other with the same arguments: DDTREE, the same withou
 DFLASH, plain decoding, then more tree sizes while there is time. `--url NAME=URL` measures a server
 that runs already instead of starting one. Writes FOLDER/report.json after every server, and a log
 a server. Exits 1 if a check failed, 0 otherwise; speeds are never a check.
+`--profile` traces a chain's and a tree's steps instead (`step_profile`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from servers import Launch
+from step_profile import profile_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ROOT / "benchmarks/eval-prompts.json"
@@ -478,6 +483,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], help="a server; may be repeated")
     parser.add_argument("--limit-s", type=float, default=480.0)
     parser.add_argument("--kernels-only", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="trace steps, nothing else")
     parser.add_argument("--print-kernels", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -498,6 +504,10 @@ def main() -> int:
     options = parse()
     if options.print_kernels:
         print(json.dumps(check_kernels()))
+        return 0
+    if options.profile:
+        launch = Launch(options.target, options.drafter, options.out)
+        profile_servers(launch, [launch.chain(), launch.tree()])
         return 0
     begun_s, report = time.monotonic(), Report()
     options.out.mkdir(parents=True, exist_ok=True)
