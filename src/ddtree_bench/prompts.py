@@ -65,6 +65,13 @@ class NumberCheck(_Line):
     value: float
 
 
+class BoxedCheck(_Line):
+    r"""The last `\boxed{}` of the answer holds this, as `workloads.formulas` compares."""
+
+    kind: Literal["boxed"]
+    answer: Text
+
+
 class SqlCheck(_Line):
     """The answer is one SQL statement that SQLite accepts for these tables; it is never run."""
 
@@ -106,6 +113,7 @@ PromptCheck = Annotated[
     | YamlCheck
     | ContainsCheck
     | NumberCheck
+    | BoxedCheck
     | SqlCheck
     | CallsCheck
     | PythonTestsCheck,

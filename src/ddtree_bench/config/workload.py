@@ -12,7 +12,14 @@ CLASSES = ("short", "longform", "multiturn", "structured", "agentic")
 """The five workload classes; each weighs the same in the pooled figures."""
 
 PromptFormat = Literal[
-    "prompts", "speed-bench", "spec-bench", "sharegpt", "openai-chat", "mooncake"
+    "prompts",
+    "speed-bench",
+    "spec-bench",
+    "sharegpt",
+    "openai-chat",
+    "mooncake",
+    "gsm8k",
+    "math-500",
 ]
 FIXED_LENGTH = "fixed length"
 """Class under which answers of a fixed length are counted, apart from all others."""

@@ -1,8 +1,8 @@
 """Prompt files of other projects, read as this project's own lines.
 
-None of these sets is shipped, as their licences do not allow it or do not exist; an adapter reads
-the copy that the user has. It turns an entry into the keys of `ddtree_bench.prompts.Prompt`, knows
-no files and decides nothing: every entry that holds a question becomes a prompt.
+Most of these sets are not shipped, as their licences do not allow it or do not exist; an adapter
+reads the copy that the user has. It turns an entry into the keys of `ddtree_bench.prompts.Prompt`,
+knows no files and decides nothing: every entry that holds a question becomes a prompt.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from ddtree_bench.prompt_sets.adapter import Adapter, Fields, lines
 from ddtree_bench.prompt_sets.chats import OPENAI_CHAT, SHAREGPT
+from ddtree_bench.prompt_sets.maths import GSM8K, MATH_500
 from ddtree_bench.prompt_sets.mooncake import MOONCAKE
 from ddtree_bench.prompt_sets.questions import SPEC_BENCH, SPEED_BENCH
 
@@ -30,6 +31,8 @@ ADAPTERS: Final[Mapping[str, Adapter]] = {
     "sharegpt": SHAREGPT,
     "openai-chat": OPENAI_CHAT,
     "mooncake": MOONCAKE,
+    "gsm8k": GSM8K,
+    "math-500": MATH_500,
 }
 
 

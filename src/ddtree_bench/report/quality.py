@@ -12,6 +12,7 @@ from ddtree_bench.report.tex import escape
 from ddtree_bench.report.view import View, column
 
 KINDS = {
+    "boxed": "final answer, boxed",
     "calls": "expected tool calls",
     "contains": "expected words",
     "json": "JSON",

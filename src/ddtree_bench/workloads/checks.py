@@ -14,6 +14,7 @@ import jsonschema  # type: ignore[import-untyped]  # ships no types
 import yaml
 
 from ddtree_bench.prompts import (
+    BoxedCheck,
     CallsCheck,
     ContainsCheck,
     ExpectedCall,
@@ -27,6 +28,7 @@ from ddtree_bench.prompts import (
     YamlCheck,
 )
 from ddtree_bench.records import Check
+from ddtree_bench.workloads.formulas import boxed, same_answer
 from ddtree_bench.workloads.run_code import RunCode, fault_of_program
 
 CUT: Final = "cut at max tokens"
@@ -84,6 +86,8 @@ def _examine(check: PromptCheck, text: str, run_code: RunCode) -> None:
                 raise _Invalid(f"does not contain {missing[0]!r}")
         case NumberCheck():
             _ends_in(text, check.value)
+        case BoxedCheck():
+            _boxed(text, check.answer)
         case SqlCheck():
             _sql(text, check.tables)
         case CallsCheck():
@@ -112,6 +116,14 @@ def _ends_in(text: str, value: float) -> None:
         raise _Invalid("holds no number")
     if not _close(float(numbers[-1].replace(",", "")), value):
         raise _Invalid(f"ends in {numbers[-1]}, not in {value:g}")
+
+
+def _boxed(text: str, answer: str) -> None:
+    said = boxed(text)
+    if said is None:
+        raise _Invalid("holds no \\boxed{} answer")
+    if not same_answer(said, answer):
+        raise _Invalid(f"answers {said}, not {answer}")
 
 
 def _close(number: float, expected: float) -> bool:

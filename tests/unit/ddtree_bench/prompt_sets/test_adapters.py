@@ -11,7 +11,7 @@ import pytest
 from ddtree_bench.config.workload import PromptFormat
 from ddtree_bench.errors import ConfigError, Fault
 from ddtree_bench.prompt_sets import ADAPTERS
-from ddtree_bench.prompts import Prompt, load_prompts
+from ddtree_bench.prompts import BoxedCheck, NumberCheck, Prompt, load_prompts
 
 SPEED: dict[str, Any] = {
     "question_id": "q1",
@@ -51,6 +51,17 @@ MOON: dict[str, Any] = {
     "input_length": 700,
     "output_length": 50,
     "hash_ids": [46, 47],
+}
+
+
+GSM8K: dict[str, Any] = {"question": "One?", "answer": "It is 1,000 * 2.\n#### 2,000"}
+MATH: dict[str, Any] = {
+    "problem": "What is $x$?",
+    "solution": "\\boxed{3}",
+    "answer": "3",
+    "subject": "Algebra",
+    "level": 2,
+    "unique_id": "test/algebra/1.json",
 }
 
 
@@ -192,3 +203,26 @@ def test_a_turn_without_text_is_told_by_its_key(tmp_path: Path, prompt_format: s
     """What the adapter lets through is validated as any prompt."""
     told = fault(tmp_path, prompt_format, SPEC | {"turns": ["a", 5]})
     assert told.key == "turns.1"
+
+
+def test_gsm8k_keeps_the_number(tmp_path: Path) -> None:
+    """The question is word for word, the check is the number behind ####."""
+    (prompt,) = load(tmp_path, "gsm8k", GSM8K)
+    assert prompt.turns[0].startswith("One?\n")
+    assert prompt.check == NumberCheck(kind="number", value=2000)
+
+
+def test_gsm8k_needs_a_number(tmp_path: Path) -> None:
+    """A solution without its last line is told."""
+    told = fault(tmp_path, "gsm8k", GSM8K, {"question": "?", "answer": "It is 5."})
+    assert told.line == 2
+    assert "####" in told.what
+
+
+def test_math_500_asks_for_a_box(tmp_path: Path) -> None:
+    """Subject and level become tags, the answer the check."""
+    (prompt,) = load(tmp_path, "math-500", MATH)
+    assert prompt.id == "test/algebra/1.json"
+    assert "\\boxed{}" in prompt.turns[0]
+    assert prompt.check == BoxedCheck(kind="boxed", answer="3")
+    assert (prompt.tags["topic"], prompt.tags["difficulty"]) == ("Algebra", "2")

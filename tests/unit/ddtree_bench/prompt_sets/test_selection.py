@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 from collections.abc import Iterable
@@ -12,7 +13,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from ddtree_bench.prompt_sets.selection import bfcl, humaneval, main, mt_bench
+from ddtree_bench.errors import BenchError
+from ddtree_bench.prompt_sets import selection
+from ddtree_bench.prompt_sets.selection import bfcl, gsm8k, humaneval, main, mt_bench
 from ddtree_bench.prompts import CallsCheck, Prompt, PythonTestsCheck
 
 TASK = {
@@ -179,3 +182,13 @@ def test_the_command_checks_what_it_wrote(
     assert main([str(tmp_path), str(prompts), "--check"]) == 1
     assert changed.read_text(encoding="utf-8") == "{}\n"
     assert "mt-bench/prompts.jsonl: differs" in capsys.readouterr().out
+
+
+def test_gsm8k_takes_the_beginning_of_the_published_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known by its hash; any other file is refused, one byte more included."""
+    data = lines({"question": f"{n}?", "answer": f"#### {n}"} for n in range(1319))
+    monkeypatch.setattr(selection, "GSM8K_SHA256", hashlib.sha256(data).hexdigest())
+    prompts = [Prompt.model_validate(fields) for fields in gsm8k(data)]
+    assert [prompt.id for prompt in prompts] == [f"gsm8k-{n}" for n in range(1, 101)]
+    with pytest.raises(BenchError, match="SHA-256"):
+        list(gsm8k(data + b" "))

@@ -18,6 +18,7 @@ PYTHON: dict[str, Any] = {"kind": "python"}
 YAML: dict[str, Any] = {"kind": "yaml"}
 CONTAINS: dict[str, Any] = {"kind": "contains", "texts": ["Id", "name"]}
 NUMBER: dict[str, Any] = {"kind": "number", "value": 1440}
+BOXED: dict[str, Any] = {"kind": "boxed", "answer": r"\frac{1}{2}"}
 SQL: dict[str, Any] = {"kind": "sql", "tables": "CREATE TABLE t (a INTEGER, b TEXT);"}
 CALLS: dict[str, Any] = {
     "kind": "calls",
@@ -54,6 +55,7 @@ def verdict(check: dict[str, Any], text: str, finish_reason: str = "stop") -> Ch
         (CONTAINS, "ID,NAME,price"),
         (NUMBER, "24 hours of 60 minutes are 1,440."),
         (NUMBER, "1440.0"),
+        (BOXED, r"It is $\boxed{0.5}$."),
         (SQL, "```sql\nSELECT a FROM t WHERE b = 'x';\n```"),
         (SQL, "DELETE FROM t"),
         (CALLS, f"[{NAME}, {AREA}]"),
@@ -83,6 +85,8 @@ def test_valid_answers(check: dict[str, Any], text: str) -> None:
         (NUMBER, "none", "holds no number"),
         (NUMBER, "1440 minutes or 24 hours", "ends in 24, not in 1440"),
         (NUMBER, "\N{MINUS SIGN}1440", "ends in -1440"),
+        (BOXED, "0.5", "no \\boxed{}"),
+        (BOXED, r"\boxed{2}", r"answers 2, not \frac{1}{2}"),
         (SQL, "SELECT c FROM t", "no such column"),
         (SQL, "SELECT 1; SELECT 2", "one statement"),
         (SQL, "ATTACH 'file' AS other", "not authorized"),
@@ -104,7 +108,9 @@ def test_invalid_answers_say_why(check: dict[str, Any], text: str, detail: str) 
     assert len(check_.detail) <= 200
 
 
-@pytest.mark.parametrize("check", [JSON, JSON_SCHEMA, PYTHON, YAML, CONTAINS, NUMBER, SQL, CALLS])
+@pytest.mark.parametrize(
+    "check", [JSON, JSON_SCHEMA, PYTHON, YAML, CONTAINS, NUMBER, BOXED, SQL, CALLS]
+)
 def test_a_cut_answer_is_invalid_for_that_reason(check: dict[str, Any]) -> None:
     """Max tokens decide before the content does."""
     assert verdict(check, "[1]", "length") == Check(
