@@ -6,9 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ddtree_bench.config import Workload
 from ddtree_bench.config.suggest import nearest
@@ -94,6 +101,12 @@ class CallsCheck(_Line):
     calls: Annotated[tuple[ExpectedCall, ...], Field(min_length=1)]
 
 
+class RecordedCall(ExpectedCall):
+    """A right call with what it gave, once, when the prompt was made."""
+
+    result: str
+
+
 class PythonTestsCheck(_Line):
     """The answer is Python that passes tests where `run_code` is set, else it is parsed."""
 
@@ -135,6 +148,8 @@ class Prompt(_Line):
     """What the last answer must be."""
     tools: tuple[str, ...] = ()
     """Names of the tools that the model may call; with any, the prompt is a tool loop."""
+    recorded_calls: tuple[tuple[RecordedCall, ...], ...] = ()
+    """Of each turn the right calls, in order; with any, the prompt is a replay of them."""
     pinned: bool = False
     """Part of every sample, however small."""
 
@@ -145,6 +160,15 @@ class Prompt(_Line):
             if name not in TOOLS:
                 raise ValueError(f'no tool is called "{name}"{nearest(name, TOOLS)}')
         return names
+
+    @model_validator(mode="after")
+    def _calls_belong_to_turns(self) -> Self:
+        calls = len(self.recorded_calls)
+        if calls not in (0, len(self.turns)):
+            raise ValueError(f"`recorded_calls` of {calls} turns, there are {len(self.turns)}")
+        if calls and self.tools:
+            raise ValueError("`recorded_calls` replay results; leave `tools` out, which run")
+        return self
 
 
 def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:

@@ -20,6 +20,7 @@ KINDS = {
     "number": "exact number",
     "python": "Python, parsed",
     "python_tests": "Python, tests run",
+    "replayed_calls": "right calls, step by step",
     "sql": "SQL, compiled",
     "tool_call": "well-formed calls",
     "yaml": "YAML",

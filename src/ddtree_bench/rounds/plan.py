@@ -20,6 +20,7 @@ from ddtree_bench.prompts import prompts_of
 from ddtree_bench.rounds.schedule import Turn, schedule_of
 from ddtree_bench.session.cells import cells_of
 from ddtree_bench.session.spec import SessionSpec
+from ddtree_bench.workloads.hold import most_requests
 
 ASSUMED_TOK_PER_S = {"reference": 28.0, "sglang": 300.0, "attach": 300.0}
 """Of one request, by engine; on two CPU cores or one data-centre GPU."""
@@ -82,7 +83,7 @@ def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSes
 def _most_requests(workload: Workload, seed: int) -> int:
     """Requests of one pass over the prompts if every tool loop runs to its step limit."""
     prompts = prompts_of(workload, seed)
-    return sum(workload.max_steps if prompt.tools else len(prompt.turns) for prompt in prompts)
+    return sum(most_requests(prompt, workload) for prompt in prompts)
 
 
 def _measured_seconds(config: Config, results: Path) -> dict[str, float]:

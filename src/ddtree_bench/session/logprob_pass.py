@@ -25,8 +25,7 @@ from ddtree_bench.session.logprobs import TopLogprobs, read_logprobs, write_logp
 from ddtree_bench.session.spec import SessionSpec
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.workloads.ask import Asker, CellTask, ChatMessage
-from ddtree_bench.workloads.conversation import converse
-from ddtree_bench.workloads.tool_loop import run_tools
+from ddtree_bench.workloads.hold import hold
 
 TOP: Final = 5
 """Tokens a place. A near tie is among the first; a token beyond them is far below the first."""
@@ -156,7 +155,7 @@ def _prompts(
             if prompt.id in needed:
                 said = [record for record in measured.requests if record.prompt_id == prompt.id]
                 replay = _Replay(live.client, live.tokenizer, task, prompt, said=said)
-                (run_tools if prompt.tools else converse)(replay)
+                hold(replay)
                 found |= replay.rendered
     return found
 

@@ -149,7 +149,7 @@ def _calls(data: object, expected: Sequence[ExpectedCall]) -> None:
     for one in said:
         match one:
             case {"tool": str(tool), "arguments": dict(arguments)}:
-                found = next((e for e in missing if _is_call(e, tool, arguments)), None)
+                found = next((e for e in missing if is_call(e, tool, arguments)), None)
             case _:
                 raise _Invalid('not calls: {"tool": …, "arguments": {…}} expected')
         if found is None:
@@ -159,7 +159,8 @@ def _calls(data: object, expected: Sequence[ExpectedCall]) -> None:
         raise _Invalid(f"does not call {missing[0].tool!r} as expected")
 
 
-def _is_call(expected: ExpectedCall, tool: str, arguments: Mapping[str, Any]) -> bool:
+def is_call(expected: ExpectedCall, tool: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a call is the expected one: the tool, and a right value of every argument."""
     if tool != expected.tool or not arguments.keys() <= expected.arguments.keys():
         return False
     return all(

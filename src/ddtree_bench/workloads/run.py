@@ -18,8 +18,7 @@ from ddtree_bench.prompts import Prompt
 from ddtree_bench.records import RequestRecord
 from ddtree_bench.status import Status
 from ddtree_bench.workloads.ask import Asker, CellTask
-from ddtree_bench.workloads.conversation import converse
-from ddtree_bench.workloads.tool_loop import run_tools
+from ddtree_bench.workloads.hold import hold
 
 __all__ = ["CellTask", "measure_cell", "ordered"]
 
@@ -115,7 +114,7 @@ class _Pool:
         """Hold one conversation after the other until none is left or the cell ends."""
         try:
             while (asker := self._next()) is not None:
-                (run_tools if asker.prompt.tools else converse)(asker)
+                hold(asker)
                 if asker.records and asker.records[-1].status in SERVER_LOST:
                     self.stopped.set()
         except BaseException as error:

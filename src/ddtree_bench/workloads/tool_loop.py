@@ -19,6 +19,8 @@ from ddtree_bench.workloads.checks import CUT, fenced
 from ddtree_bench.workloads.tools import TOOLS, ToolError
 
 CHECK_KIND: Final = "tool_call"
+ANSWERED: Final = "answer"
+"""Detail of the check of a reply that ends a loop as it should."""
 
 CORRECTION: Final = (
     "That is no call. Reply with one JSON object and nothing else: "
@@ -109,7 +111,7 @@ def parse_reply(text: str) -> Call | Solution | None:
 def _step(text: str, finish_reason: str | None, tools: Sequence[str]) -> _Step:
     match parse_reply(text):
         case Solution():
-            return _Step(True, "answer", None)
+            return _Step(True, ANSWERED, None)
         case Call(tool=tool, arguments=arguments):
             return _called(tool, arguments, tools)
     detail = CUT if finish_reason == "length" else "neither a call nor an answer"

