@@ -7,7 +7,9 @@
 # make report-sglang-cpu  the same pipeline on stock SGLang without a GPU (a check, 9 GB to install)
 # make report-example     the report of the H200 run from its raw results; no GPU needed
 # make docs      write the pages that are made from the code
-# make clean     remove results and reports;  make distclean also removes environments and models
+# make clean     remove what is made from the measurements: tables, charts, reports, their logs
+# make clean-results   remove the MEASUREMENTS of all runs, too; they take hours to make again
+# make distclean       remove measurements, environments and the model that is made here
 #
 # CONFIG=config/mine.yaml takes another configuration, PYTHON=… another interpreter.
 
@@ -20,28 +22,30 @@ PATH := $(CURDIR)/$(WORKFLOW)/bin:$(PATH)
 export PATH
 export PYTHONPATH := $(CURDIR)/src
 
-.PHONY: report report-sglang-cpu report-example plan retry env env-dev env-sglang-cpu env-sglang-cpu-dev
-.PHONY: test test-all test-extended lint docs clean distclean help
+.PHONY: report report-sglang-cpu report-example plan retry test test-all test-extended lint docs
+.PHONY: env env-workflow env-dev env-sglang-cpu env-sglang-cpu-dev clean clean-results distclean help
 
 report: env
 	snakemake --cores $(CORES) --configfile $(CONFIG)
 
-report-sglang-cpu: env env-sglang-cpu
+report-sglang-cpu: env-workflow env-sglang-cpu
 	snakemake --cores $(CORES) --configfile config/sglang-cpu.yaml
 
-report-example: env
+report-example: env-workflow
 	mkdir -p results/h200-smollm2
 	tar -xzf examples/h200-smollm2/sessions.tar.gz -C results/h200-smollm2
 	python -m ddtree_bench.report config/h200-smollm2.yaml results/h200-smollm2/sessions
 
-plan: env
+plan: env-workflow
 	python -m ddtree_bench.rounds.plan $(CONFIG)
 
 retry: env
 	scripts/retry $(CONFIG) $(CORES)
 
-env:
+env-workflow:
 	@scripts/make-env $(WORKFLOW) envs/workflow.txt $$(scripts/tex-requirements)
+
+env: env-workflow
 	@scripts/make-env $(REFERENCE) envs/reference.txt
 
 env-dev:
@@ -66,13 +70,17 @@ test-extended: env-dev env-sglang-cpu-dev
 lint: env-dev
 	scripts/lint
 
-docs: env
+docs: env-workflow
 	python -m ddtree_bench.config.document --fix
 
+# .snakemake stays: it knows with which configuration the measurements were made
 clean:
-	rm -rf results logs report/*.pdf report/build .snakemake
+	rm -rf results/*/tables results/*/figures report/*.pdf report/build logs/*/*.log
 
-distclean: clean
+clean-results: clean
+	rm -rf results logs .snakemake
+
+distclean: clean-results
 	rm -rf $(WORKFLOW) $(REFERENCE) $(SGLANG_CPU) models/SmolLM2-135M-Instruct
 
 help:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from pypdf import PdfReader
 
-from .conftest import chain, server, tree
+from .conftest import REPOSITORY, chain, server, tree
 
 pytestmark = pytest.mark.dag
 
@@ -59,6 +59,14 @@ def test_the_same_results_give_the_same_pdf(done):
     done.pdf.unlink()
     done.run("--forcerun", "aggregate")
     assert hashlib.sha256(done.pdf.read_bytes()).hexdigest() == first
+
+
+def test_make_clean_leaves_the_measurements(done):
+    """Tables, charts and report are made again, nothing is measured again."""
+    makefile = REPOSITORY / "Makefile"
+    subprocess.run(["make", "--silent", "--file", makefile, "clean"], cwd=done.folder, check=True)
+    assert not done.pdf.exists()
+    assert done.planned() == DOWNSTREAM
 
 
 def test_a_changed_budget_measures_its_server_only(done):
