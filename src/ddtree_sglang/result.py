@@ -1,17 +1,15 @@
 """A step's result with what its trees were like, copied to the host with the tokens."""
 
 # SGLang is not installed where types are checked.
-# mypy: disable-error-code="import-not-found", allow-subclassing-any
+# mypy: disable-error-code="import-not-found, allow-subclassing-any"
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from sglang.srt.managers.utils import GenerationBatchResult, _async_d2h
 from torch import Tensor
 
-from ddtree_sglang.options import TreeOptions
-from ddtree_sglang.planner import TreePlan
-from ddtree_sglang.tree import count_ranks, follow
+from ddtree_sglang.buffers import Step
 
 
 @dataclass
@@ -36,20 +34,6 @@ class TreeBatchResult(GenerationBatchResult):
         super().copy_to_cpu(return_logprob, return_hidden_states)
 
 
-def with_tree_counts(
-    result: GenerationBatchResult, plan: TreePlan, depth: int, options: TreeOptions
-) -> TreeBatchResult:
-    """Return `result` with its trees' counts; `depth` is the longest path D."""
-    trees = plan.trees
-    next_tokens = result.next_token_ids.view(trees.tokens.shape)
-    by_rank = plan.counts[:, -options.topk :]
-    if by_rank.is_cuda:
-        from ddtree_sglang.tree_kernel import follow_on_gpu  # needs Triton
-
-        path = follow_on_gpu(trees, next_tokens, result.accept_lens, depth, by_rank)
-    else:
-        path = follow(trees, next_tokens, result.accept_lens, depth)
-        by_rank.copy_(count_ranks(trees, path, options.topk))
-    trace = (trees.tokens, trees.parents, trees.scores, path) if options.trace else None
-    known = {field.name: getattr(result, field.name) for field in fields(result)}
-    return TreeBatchResult(**known, tree_counts=plan.counts, tree_trace=trace)
+def trace_of(step: Step) -> tuple[Tensor, ...]:
+    """What `TreeBatchResult.tree_trace` holds."""
+    return step.trees.tokens, step.trees.parents, step.trees.scores, step.path.nodes[:, 1:]

@@ -81,6 +81,10 @@ class SamplingInfo(Protocol):
     """`SamplingBatchInfo`."""
 
     penalizer_orchestrator: Penalties
+    is_all_greedy: bool
+    acc_additive_penalties: Tensor | None
+    acc_scaling_penalties: Tensor | None
+    logit_bias: Tensor | None
 
 
 class RequestPool(Protocol):
@@ -110,6 +114,19 @@ class DraftState(Protocol):
     """`[R]`, slots of each request's row that may be written."""
 
 
+class SlotAllocator(Protocol):
+    """`BaseTokenToKVPoolAllocator`."""
+
+    def available_size(self) -> int:
+        """Free slots."""
+
+
+class PrefixCache(Protocol):
+    """`BasePrefixCache`."""
+
+    token_to_kv_pool_allocator: SlotAllocator
+
+
 class Batch(Protocol):
     """`ScheduleBatch` of R requests."""
 
@@ -124,7 +141,10 @@ class Batch(Protocol):
     seq_lens_sum: int | None
     req_pool_indices: Tensor
     req_to_token_pool: RequestPool
-    tree_cache: object
+    out_cache_loc: Tensor
+    """`[R × N]`, cache slots that the step writes."""
+    tree_cache: PrefixCache
+    has_grammar: bool
     sampling_info: SamplingInfo
     spec_info: DraftState
 
@@ -180,17 +200,16 @@ class GraphRunner(Protocol):
 class LogitsOutput(Protocol):
     """`LogitsProcessorOutput`."""
 
+    next_token_logits: Tensor
+    """`[R × N, V]`."""
     hidden_states: Tensor | None
     """`[R × N, features]`, of the target's layers that the drafter was trained on."""
 
 
 class StepResult(Protocol):
-    """`GenerationBatchResult` of a verify step."""
+    """`GenerationBatchResult`."""
 
-    logits_output: LogitsOutput
     next_token_ids: Tensor
-    accept_lens: Tensor
-    new_seq_lens: Tensor
     next_draft_input: DraftState
 
 

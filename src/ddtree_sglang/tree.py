@@ -55,6 +55,11 @@ class TreeBatch:
         scores = torch.empty(requests, width, dtype=torch.float32, device=device)
         return cls(links[0], shape[0], shape[1], shape[2], scores, links[1], links[2])
 
+    def copy_(self, other: TreeBatch) -> None:
+        """Take over another batch's trees of the same shape."""
+        for name in self.__slots__:
+            getattr(self, name).copy_(getattr(other, name))
+
 
 def check_candidates(log_probs: Tensor, tokens: Tensor, bonus: Tensor) -> None:
     """Raise ValueError unless shapes are `[R, L, K]`, `[R, L, K]`, `[R]` and types fit."""
@@ -185,26 +190,6 @@ def write_full_mask(mask: Tensor, prefix_lens: Tensor, out: Tensor) -> None:
     out[cells[:, :, None] + node] = mask.to(out.dtype)
 
 
-def follow(trees: TreeBatch, next_tokens: Tensor, accept_lens: Tensor, depth: int) -> Tensor:
-    """Return the accepted nodes after the root, `[R, D]` int32, `NONE` where the path has ended.
-
-    Args:
-        trees: R trees of N nodes.
-        next_tokens: `[R, N]`, the target's tokens along the path, one after each accepted node.
-        accept_lens: `[R]`, nodes on the path, the root included.
-        depth: D, the longest path possible.
-    """
-    at = torch.zeros_like(accept_lens)
-    path = torch.empty(len(at), depth, dtype=torch.int32, device=at.device)
-    for step in range(depth):
-        is_next = (trees.parents == at[:, None]) & (trees.tokens == next_tokens[:, step, None])
-        is_next &= (accept_lens > step + 1)[:, None]
-        found = is_next.any(1)
-        path[:, step] = torch.where(found, is_next.int().argmax(1), NONE)
-        at = path[:, step].masked_fill(~found, NONE - 1)  # nobody's parent
-    return path
-
-
 def count_nodes(trees: TreeBatch, levels: int) -> Tensor:
     """Return `[R, L + 1]` int32: nodes at depth 1 to L, then the deepest depth.
 
@@ -214,10 +199,3 @@ def count_nodes(trees: TreeBatch, levels: int) -> Tensor:
     level = torch.arange(1, levels + 1, device=trees.depths.device)
     nodes = (trees.depths[:, None, :] == level[:, None]).sum(-1, dtype=torch.int32)
     return torch.cat([nodes, trees.depths.amax(1, keepdim=True)], dim=1)
-
-
-def count_ranks(trees: TreeBatch, path: Tensor, topk: int) -> Tensor:
-    """Return accepted nodes a rank, `[R, K]` int32; `path` is from `follow`."""
-    ranks = trees.ranks.gather(1, path.long().clamp(min=0)).masked_fill(path == NONE, NONE)
-    rank = torch.arange(topk, device=path.device)
-    return (ranks[:, None, :] == rank[:, None]).sum(-1, dtype=torch.int32)

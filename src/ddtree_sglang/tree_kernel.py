@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ddtree_sglang.tree import TreeBatch, check_candidates
+from ddtree_sglang.buffers import Step
+from ddtree_sglang.tree import check_candidates
 
 _ONE_WARP_NODES = 128
 _LEAST_REQUEST_LANES = 64
@@ -193,78 +194,31 @@ def _grow(
     _write_mask(cells, row_cells, parents + row, node, LEVELS=LEVELS, WIDTH=WIDTH, LANES=LANES)
 
 
-@triton.jit(
-    do_not_specialize_on_alignment=[
-        "tokens",
-        "parents",
-        "ranks",
-        "next_tokens",
-        "accept_lens",
-        "path",
-        "counts",
-    ]
-)
-def _follow(
-    tokens: tl.tensor,  # [R, N]
-    parents: tl.tensor,
-    ranks: tl.tensor,
-    next_tokens: tl.tensor,  # [R, N], the target's tokens along the accepted path
-    accept_lens: tl.tensor,  # [R], path's length, root included
-    path: tl.tensor,  # out [R, D]
-    counts: tl.tensor,  # out [R, K], rows COUNT_STRIDE apart
-    DEPTH: tl.constexpr,  # D
-    TOPK: tl.constexpr,
-    WIDTH: tl.constexpr,
-    LANES: tl.constexpr,
-    RANK_LANES: tl.constexpr,
-    COUNT_STRIDE: tl.constexpr,
-) -> None:
-    request = tl.program_id(0)
-    node = tl.arange(0, LANES)
-    kind = tl.arange(0, RANK_LANES)
-    row = request * WIDTH
-    token = tl.load(tokens + row + node, mask=node < WIDTH, other=-1)
-    parent = tl.load(parents + row + node, mask=node < WIDTH, other=-1)
-    rank = tl.load(ranks + row + node, mask=node < WIDTH, other=-1)
-    length = tl.load(accept_lens + request)
-    at = tl.zeros([], tl.int32)
-    count = tl.zeros([RANK_LANES], tl.int32)
-    for step in range(DEPTH):
-        wanted = tl.load(next_tokens + row + step).to(tl.int64)
-        is_next = (parent == at) & (token == wanted) & (step + 1 < length)
-        at = tl.max(tl.where(is_next, node, -2), axis=0)  # −2 is nobody's parent
-        count += (kind == tl.max(tl.where(is_next, rank, -1), axis=0)).to(tl.int32)
-        tl.store(path + request * DEPTH + step, tl.maximum(at, -1))
-    tl.store(counts + request * COUNT_STRIDE + kind, count, mask=kind < TOPK)
-
-
 def grow_trees_on_gpu(
     log_probs: Tensor,
     tokens: Tensor,
     bonus: Tensor,
     prefix_lens: Tensor,
-    width: int,
     mask: Tensor,
-    counts: Tensor,
+    out: Step,
     *,
     full_mask: bool,
-) -> tuple[TreeBatch, Tensor]:
-    """Return the trees and their nodes' positions, `[R, N]` int64.
+) -> None:
+    """Fill `out` with the trees, their nodes' positions, and their counts.
 
     Args:
         log_probs: `[R, L, K]` float32, contiguous; see `tree.grow_trees`.
         tokens: `[R, L, K]` int64, contiguous.
         bonus: `[R]`.
         prefix_lens: `[R]`, tokens before each tree.
-        width: N.
         mask: flat uint8 or bool, changed: the N × N cells of each request and no others.
-        counts: `[R, L + 1]` int32, changed to `tree.count_nodes`; its rows may lie apart.
+        out: changed; of its counts those of nodes, not those of ranks.
         full_mask: `FULL_MASK` layout (`tree.write_full_mask`) rather than N × N a request.
     """
     check_candidates(log_probs, tokens, bonus)
+    trees = out.trees
     requests, levels, topk = log_probs.shape
-    trees = TreeBatch.empty(requests, width, log_probs.device)
-    positions = torch.empty_like(trees.tokens)
+    width = trees.tokens.shape[1]
     lanes = triton.next_power_of_2(width)
     _grow[(requests,)](
         log_probs,
@@ -278,8 +232,8 @@ def grow_trees_on_gpu(
         trees.scores,
         trees.children,
         trees.siblings,
-        positions,
-        counts,
+        out.positions,
+        out.counts,
         mask.view(torch.uint8),
         LEVELS=levels,
         TOPK=topk,
@@ -288,57 +242,7 @@ def grow_trees_on_gpu(
         RANKS=triton.next_power_of_2(topk),
         LEVEL_LANES=triton.next_power_of_2(levels),
         FULL_MASK=full_mask,
-        COUNT_STRIDE=counts.stride(0),
+        COUNT_STRIDE=out.counts.stride(0),
         REQUEST_LANES=max(triton.next_power_of_2(requests), _LEAST_REQUEST_LANES),
         num_warps=1 if lanes <= _ONE_WARP_NODES else 2,
     )
-    return trees, positions
-
-
-def follow_on_gpu(
-    trees: TreeBatch, next_tokens: Tensor, accept_lens: Tensor, depth: int, counts: Tensor
-) -> Tensor:
-    """`tree.follow` and `tree.count_ranks` in one launch.
-
-    `counts`: `[R, K]` int32, changed to accepted nodes a rank; its rows may lie apart.
-    """
-    requests, width = trees.tokens.shape
-    path = torch.empty(requests, depth, dtype=torch.int32, device=counts.device)
-    _follow[(requests,)](
-        trees.tokens,
-        trees.parents,
-        trees.ranks,
-        next_tokens,
-        accept_lens,
-        path,
-        counts,
-        DEPTH=depth,
-        TOPK=counts.shape[1],
-        WIDTH=width,
-        LANES=triton.next_power_of_2(width),
-        RANK_LANES=triton.next_power_of_2(counts.shape[1]),
-        COUNT_STRIDE=counts.stride(0),
-        num_warps=1,
-    )
-    return path
-
-
-def compile_kernels(log_probs: Tensor, tokens: Tensor, width: int, depth: int) -> None:
-    """Compile what batches of up to R requests need, so that no request waits for it.
-
-    Args:
-        log_probs: `[R, L, K]` float32, any values.
-        tokens: `[R, L, K]` int64, any values.
-        width: N.
-        depth: D, the longest path below the root.
-    """
-    most, levels, topk = log_probs.shape
-    sizes = {min(most, 1 << power) for power in range(most.bit_length() + 1)}
-    for requests in sorted(sizes):
-        some = log_probs[:requests], tokens[:requests]
-        lengths = torch.ones(requests, dtype=torch.int64, device=tokens.device)
-        mask = torch.empty(requests * width * (width + 1), dtype=torch.uint8, device=tokens.device)
-        shape = (requests, levels + 1 + topk)
-        counts = torch.empty(shape, dtype=torch.int32, device=tokens.device)
-        trees, _ = grow_trees_on_gpu(*some, lengths, lengths, width, mask, counts, full_mask=True)
-        follow_on_gpu(trees, trees.ranks, lengths.int(), depth, counts[:, levels + 1 :])

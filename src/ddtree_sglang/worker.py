@@ -1,16 +1,17 @@
 """One decode step: draft a block, grow a tree, verify it, keep the accepted path.
 
-DFLASH's worker drafts and keeps the drafter's cache; SGLang's own tree verification accepts,
-samples, constrains, and moves the accepted cache entries to the front. Nothing between waits for
-the device. Lines are of SGLang 0.5.17, below `sglang/srt/`.
+DFLASH's worker drafts and keeps the drafter's cache; SGLang runs the target over the tree, samples
+and constrains. What is between is here: nothing waits for the device, and nothing is a launch of
+its own that can be part of another, since with small models the host bounds a step. Lines are of
+SGLang 0.5.17, below `sglang/srt/`.
 """
 
 # SGLang is not installed where types are checked.
 # mypy: disable-error-code="import-not-found", allow-subclassing-any
 from __future__ import annotations
 
-import contextlib
 import os
+from collections.abc import Callable
 from copy import deepcopy
 
 import torch
@@ -22,16 +23,38 @@ from sglang.srt.model_executor.forward_batch_info import (
     ForwardMode,
 )
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
-from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
+from sglang.srt.speculative.eagle_info import EagleVerifyInput
+from sglang.srt.speculative.eagle_utils import eagle_prepare_for_verify, eagle_sample
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.speculative.spec_utils import (
+    SIMULATE_ACC_LEN,
+    GrammarTree,
+    build_grammar_vocab_mask,
+    commit_mamba_states_after_verify,
+    record_stream_for_v2_verify,
+)
 from torch import Tensor
 
+from ddtree_sglang.buffers import Step, StepBuffers
 from ddtree_sglang.head import CandidateHead, head_weight
 from ddtree_sglang.options import read_options
+from ddtree_sglang.path import PathBatch, accept_paths
 from ddtree_sglang.planner import TreePlanner
 from ddtree_sglang.reserve import TreeDraftInput
-from ddtree_sglang.result import with_tree_counts
-from ddtree_sglang.stock import Arguments, Barrier, Batch, Publish, RequestPool, StepResult
+from ddtree_sglang.result import TreeBatchResult, trace_of
+from ddtree_sglang.stock import (
+    Arguments,
+    Barrier,
+    Batch,
+    LogitsOutput,
+    Publish,
+    RequestPool,
+    StepResult,
+)
+from ddtree_sglang.tree import NONE
+
+Constraint = Callable[[], object]
+"""Makes the grammar's mask over the verified nodes, None without a grammar; may wait for it."""
 
 
 class DDTreeWorker(DFlashWorkerV2):
@@ -47,7 +70,7 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         super().__init__(draft_args, *args, **kwargs)
         self.depth = min(block - 1, self.options.budget)  # longest path below the root
-        self.planner = TreePlanner(self.model_runner, self.options.width)
+        self.planner = TreePlanner(self.model_runner, self.options)
 
     def alloc_memory_pool(
         self,
@@ -55,24 +78,27 @@ class DDTreeWorker(DFlashWorkerV2):
         req_to_token_pool: RequestPool,
         token_to_kv_pool_allocator: object,
     ) -> None:
-        """As the parent, then the head's buffers: the pool's size bounds every batch."""
+        """As the parent, then our buffers: the pool's size bounds every batch."""
         super().alloc_memory_pool(memory_pool_config, req_to_token_pool, token_to_kv_pool_allocator)
-        self.head = CandidateHead(
-            head_weight(self.model_runner.model),
-            self.block_size,
+        rows, weight = int(req_to_token_pool.size), head_weight(self.model_runner.model)
+        self.head = CandidateHead(weight, self.block_size, self.options.topk, rows=rows)
+        self.buffers = StepBuffers(
+            rows,
+            self.options.width,
+            self.block_size - 1,
             self.options.topk,
-            rows=int(req_to_token_pool.size),
+            self.depth,
+            weight.device,
         )
 
     def init_cuda_graphs(self) -> None:
-        """As the parent, then the tree's kernels, which are outside of the graphs."""
+        """As the parent, then the kernels that are outside of the graphs."""
         super().init_cuda_graphs()
         if self.head.tokens.is_cuda:
-            from ddtree_sglang.tree_kernel import compile_kernels  # needs Triton
+            from ddtree_sglang.warmup import compile_kernels  # needs Triton
 
-            self.head.log_probs.zero_()
-            self.head.tokens.zero_()
-            compile_kernels(self.head.log_probs, self.head.tokens, self.options.width, self.depth)
+            cache = self.model_runner.token_to_kv_pool_allocator.get_kvcache()
+            compile_kernels(self.head, self.buffers, cache)
 
     def _maybe_build_draft_sampler(self) -> CandidateHead:
         """What the parent appends to the drafter's graphs instead of its argmax."""
@@ -82,11 +108,6 @@ class DDTreeWorker(DFlashWorkerV2):
         self, *, bonus_tokens: Tensor, seq_lens: Tensor
     ) -> TreeDraftInput:
         return TreeDraftInput.of(bonus_tokens, seq_lens)
-
-    def _make_next_draft_input_decode(
-        self, *, bonus_tokens: Tensor, new_seq_lens: Tensor
-    ) -> TreeDraftInput:
-        return TreeDraftInput.of(bonus_tokens, new_seq_lens)
 
     def forward_batch_generation(
         self,
@@ -100,19 +121,17 @@ class DDTreeWorker(DFlashWorkerV2):
             stock: StepResult = super().forward_batch_generation(batch, on_publish, grammar_barrier)
             return stock
         self._validate_phase1_sampling_support(batch)
-        requests = len(batch.seq_lens)
         positions, slots = self._draft(batch)
-        plan = self.planner.plan(self.head.log_probs[:requests], self.head.tokens[:requests], batch)
-        batch.spec_info = plan.verify_input(self.depth, self.options)
-        result = self._verify(batch, grammar_barrier)
-        self._publish_reads_done()
+        requests = len(slots)
+        step = self.buffers.next(requests)
+        verify_input = self.planner.plan(
+            self.head.log_probs[:requests], self.head.tokens[:requests], batch, step
+        )
+        result = self._verify(batch, verify_input, step, grammar_barrier)
         if on_publish is not None:
             on_publish(result.new_seq_lens)
-        self._keep_features(result, positions, slots)
-        result.next_draft_input = self._make_next_draft_input_decode(
-            bonus_tokens=result.next_draft_input.bonus_tokens, new_seq_lens=result.new_seq_lens
-        )
-        return with_tree_counts(result, plan, self.depth, self.options)
+        self._keep_features(result, step.path, positions, slots)
+        return result
 
     def _draft(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Fill the head's buffers; return the block's positions and slots, both `[R, b]`."""
@@ -184,53 +203,119 @@ class DDTreeWorker(DFlashWorkerV2):
             return (batch.seq_lens_cpu + block).to(torch.int32)
         return batch.spec_info.reserved_seq_lens_cpu.to(torch.int32)
 
-    def _verify(self, batch: Batch, grammar_barrier: Barrier | None) -> StepResult:
-        """SGLang's verify step.
-
-        Afterwards each request's path, its tokens, features and cache entries, stands at the
-        front of the request's N rows.
-        """
-        result: StepResult = run_eagle_verify(
-            batch,
-            target_worker=self.target_worker,
-            req_to_token_pool=self.model_runner.req_to_token_pool,
-            token_to_kv_pool_allocator=self.model_runner.token_to_kv_pool_allocator,
-            plan_stream=None,
-            plan_stream_ctx=contextlib.nullcontext(),
-            topk=self.options.topk,  # 1: the path is a chain and stands at the front already
-            num_steps=self.depth,
-            num_draft_tokens=self.options.width,
-            device=self.device,
-            metadata_ready_pre_pad=False,
-            finalize_tree_path=True,
-            grammar_barrier=grammar_barrier,
+    def _verify(
+        self,
+        batch: Batch,
+        verify_input: EagleVerifyInput,
+        step: Step,
+        grammar_barrier: Barrier | None,
+    ) -> TreeBatchResult:
+        """Verify the trees and move each accepted path's cache entries to where they belong."""
+        record_stream_for_v2_verify(
+            batch, None, torch.get_device_module(self.device).current_stream()
         )
-        return result
+        batch.spec_info = verify_input
+        forward_batch, is_graph = eagle_prepare_for_verify(
+            verify_input, self.model_runner.req_to_token_pool, batch, self.target_worker
+        )
+        constrained = _constraint(batch, verify_input, grammar_barrier)
+        logits_output = self.target_worker.forward_batch_generation(
+            batch=None, forward_batch=forward_batch, is_verify=True
+        ).logits_output
+        path = self._accept(batch, verify_input, logits_output, step, constrained)
+        self._commit(batch, path)
+        return TreeBatchResult(
+            logits_output=logits_output,
+            next_token_ids=path.tokens.flatten(),
+            can_run_cuda_graph=is_graph,
+            speculative_num_draft_tokens=self.options.width,
+            next_draft_input=TreeDraftInput.of(path.bonus, path.new_lens),
+            accept_lens=path.lens,
+            new_seq_lens=path.new_lens,
+            # the host forgets these while the device still reads them
+            extra_keep_alive_refs=[forward_batch],
+            tree_counts=step.counts,
+            tree_trace=trace_of(step) if self.options.trace else None,
+        )
 
-    def _publish_reads_done(self) -> None:
-        """Tell the scheduler anew when the step has read its requests' rows.
+    def _accept(
+        self,
+        batch: Batch,
+        verify_input: EagleVerifyInput,
+        logits_output: LogitsOutput,
+        step: Step,
+        constrained: Constraint,
+    ) -> PathBatch:
+        """Fill the step's paths from the target's logits."""
+        shape = step.positions.shape
+        limits = None
+        if _takes_the_best(batch):
+            predicted = torch.argmax(logits_output.next_token_logits, dim=-1)
+        else:
+            # SGLang's own: penalties, biases, grammar, sampling
+            predicted, limits, _ = eagle_sample(verify_input, batch, logits_output, constrained())
+        slots = batch.out_cache_loc.view(shape)
+        accept = accept_paths
+        if predicted.is_cuda:
+            from ddtree_sglang.path_kernel import accept_paths_on_gpu as accept  # needs Triton
+        accept(step.trees, predicted.view(shape), batch.seq_lens, slots, limits, step.path)
+        return step.path
 
-        A graph replay of the DFLASH family publishes that before it runs
-        (decode_cuda_graph_runner.py:1201), but moving a tree's path reads them after it. Without
-        a replay nothing is published and the scheduler waits for the whole step.
-        """
-        if self.model_runner.war_fastpath_read_done_event is not None:
-            done = torch.get_device_module(self.device).Event()
-            done.record()
-            self.model_runner.war_fastpath_read_done_event = done
+    def _commit(self, batch: Batch, path: PathBatch) -> None:
+        """Bring the target's caches to the end of each path."""
+        cache = self.model_runner.token_to_kv_pool_allocator.get_kvcache()
+        cache.move_kv_cache(path.targets.flatten(), path.sources.flatten())
+        if self._need_mamba_verify_commit:
+            accepted = torch.where(path.nodes == NONE, NONE, path.rows.int())
+            commit_mamba_states_after_verify(
+                self.target_worker, batch, path.lens, accepted, self.options.width
+            )
 
-    def _keep_features(self, result: StepResult, positions: Tensor, slots: Tensor) -> None:
+    def _keep_features(
+        self, result: TreeBatchResult, path: PathBatch, positions: Tensor, slots: Tensor
+    ) -> None:
         """Put the target's features of the accepted path into the drafter's cache."""
-        requests, rows = len(slots), self.depth + 1
-        output = result.logits_output
+        output, rows = result.logits_output, path.rows.shape[1]
         if output.hidden_states is None:
             raise RuntimeError("the target's verify pass gave no features for the drafter")
-        hidden = output.hidden_states.view(requests, self.options.width, -1)[:, :rows]
+        places = slots[:, :rows].contiguous()
         self._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=hidden.reshape(requests * rows, -1),
-            cache_loc=slots[:, :rows].reshape(-1),
-            cache_loc_2d=slots[:, :rows].contiguous(),
-            positions=positions[:, :rows].reshape(-1),
-            commit_lens=result.accept_lens,
+            target_hidden=output.hidden_states.index_select(0, path.rows.flatten()),
+            cache_loc=places.flatten(),
+            cache_loc_2d=places,
+            positions=positions[:, :rows].flatten(),
+            commit_lens=path.lens,
         )
         output.hidden_states = None  # large, and nobody after this reads it
+
+
+def _takes_the_best(batch: Batch) -> bool:
+    """Whether the target's most probable token is the answer, as it stands in the logits."""
+    info = batch.sampling_info
+    return (
+        info.is_all_greedy
+        and not batch.has_grammar
+        and info.acc_additive_penalties is None
+        and info.acc_scaling_penalties is None
+        and info.logit_bias is None
+        and SIMULATE_ACC_LEN <= 0
+    )
+
+
+def _constraint(
+    batch: Batch, verify_input: EagleVerifyInput, barrier: Barrier | None
+) -> Constraint:
+    """Start copying the trees to the host if a grammar needs them; returns what makes its mask."""
+    if not batch.has_grammar:
+        return lambda: None
+    children = verify_input.retrieve_next_token
+    tree = GrammarTree.from_device(
+        children, verify_input.retrieve_next_sibling, verify_input.draft_token.view(children.shape)
+    )
+    return lambda: build_grammar_vocab_mask(
+        reqs=batch.reqs,
+        tree=tree,
+        sampling_info=batch.sampling_info,
+        device=children.device,
+        barrier=barrier,
+    )

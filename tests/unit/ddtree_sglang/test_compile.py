@@ -18,7 +18,7 @@ import json, sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from ddtree_sglang import candidates_kernel, tree_kernel
+from ddtree_sglang import candidates_kernel, path_kernel, tree_kernel
 
 def compiled(kernel, pointers, constants, warps):
     names = kernel.arg_names
@@ -37,13 +37,18 @@ grow = lambda width, lanes, warps: compiled(
     tree_kernel._grow, longs | floats | {"mask": "*u8"},
     dict(LEVELS=15, TOPK=8, WIDTH=width, LANES=lanes, RANKS=8, LEVEL_LANES=16, FULL_MASK=True,
          COUNT_STRIDE=24, REQUEST_LANES=64), warps)
+accept = lambda limited: compiled(
+    path_kernel._accept, longs | dict.fromkeys(
+        ("predicted", "slots", "path_rows", "path_tokens", "path_bonus", "new_lens", "sources",
+         "targets"), "*i64"),
+    dict(DEPTH=15, TOPK=8, WIDTH=65, LANES=128, RANK_LANES=8, COUNT_STRIDE=24, LIMITED=limited), 1)
 pieces = dict(PIECES=38, TOPK=8, SLOTS=8, LAST=2**31 - 1)
 print(json.dumps({
     "tree 16": grow(16, 16, 1),
     "tree 65": grow(65, 128, 1),
     "tree 256": grow(256, 256, 2),
-    "walk": compiled(tree_kernel._follow, {"tokens": "*i64"},
-        dict(DEPTH=15, TOPK=8, WIDTH=65, LANES=128, RANK_LANES=8, COUNT_STRIDE=24), 1),
+    "path": accept(False),
+    "path with limits": accept(True),
     "pieces": compiled(candidates_kernel._reduce_pieces,
         floats | {"logits": "*bf16", "stride": "i32", "VOCABULARY": "i32"},
         pieces | dict(PIECE=4096), 4),
@@ -62,5 +67,5 @@ def test_the_kernels_compile_and_fit(capability: str, monkeypatch: pytest.Monkey
     )
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout)
-    assert len(shared) == 6
+    assert len(shared) == 7
     assert max(shared.values()) <= SHARED_MEMORY_BYTES, shared

@@ -5,17 +5,18 @@ import pytest
 torch = pytest.importorskip("torch", reason="the kernels work on tensors")
 pytest.importorskip("triton", reason="the kernels are written in Triton")
 
-from ddtree_sglang.candidates import top_candidates  # noqa: E402 - after the checks above
+from ddtree_sglang.buffers import StepBuffers  # noqa: E402 - after the checks above
+from ddtree_sglang.candidates import top_candidates  # noqa: E402
 from ddtree_sglang.candidates_kernel import top_candidates_on_gpu  # noqa: E402
+from ddtree_sglang.path import accept_paths  # noqa: E402
+from ddtree_sglang.path_kernel import accept_paths_on_gpu  # noqa: E402
 from ddtree_sglang.tree import (  # noqa: E402
     ancestor_mask,
     count_nodes,
-    count_ranks,
-    follow,
     grow_trees,
     write_full_mask,
 )
-from ddtree_sglang.tree_kernel import follow_on_gpu, grow_trees_on_gpu  # noqa: E402
+from ddtree_sglang.tree_kernel import grow_trees_on_gpu  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FIELDS = ("tokens", "parents", "depths", "ranks", "scores", "children", "siblings")
@@ -49,54 +50,75 @@ def test_the_tree_kernel_does_what_its_definition_does(
     mask = torch.full((int((width * (prefix_lens + width)).sum()) + 3,), 7, dtype=torch.uint8)
     wanted_mask, mask = mask.to(DEVICE), mask.to(DEVICE).clone()
     write_full_mask(ancestor_mask(wanted), prefix_lens, wanted_mask)
-    levels = shape[1]
-    counts = torch.full((shape[0], levels + 3), -7, dtype=torch.int32, device=DEVICE)
-    trees, positions = grow_trees_on_gpu(
-        log_probs, tokens, bonus, prefix_lens, width, mask, counts, full_mask=True
+    requests, levels, topk = shape
+    step = StepBuffers(requests + 1, width, levels, topk, levels, torch.device(DEVICE)).next(
+        requests
     )
+    step.counts.fill_(-7)
+    grow_trees_on_gpu(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=True)
     for name in FIELDS:
-        assert torch.equal(getattr(trees, name), getattr(wanted, name)), name
-    assert torch.equal(positions, prefix_lens[:, None] + wanted.depths)
+        assert torch.equal(getattr(step.trees, name), getattr(wanted, name)), name
+    assert torch.equal(step.positions, prefix_lens[:, None] + wanted.depths)
     assert torch.equal(mask, wanted_mask)
-    assert torch.equal(counts[:, : levels + 1], count_nodes(wanted, levels))
-    assert counts[:, levels + 1 :].eq(-7).all()
+    assert torch.equal(step.counts[:, : levels + 1], count_nodes(wanted, levels))
+    assert step.path.ranks.eq(-7).all()
 
 
 def test_the_tree_kernel_writes_masks_without_prefixes() -> None:
     """N × N cells a request, as the CPU's backend reads them."""
     log_probs, tokens, bonus, prefix_lens = draw(1, (2, 4, 3), ties=True)
     mask = torch.empty(2 * 6 * 6, dtype=torch.bool, device=DEVICE)
-    counts = torch.empty(2, 5, dtype=torch.int32, device=DEVICE)
-    trees, _ = grow_trees_on_gpu(
-        log_probs, tokens, bonus, prefix_lens, 6, mask, counts, full_mask=False
-    )
-    assert torch.equal(mask.view(2, 6, 6), ancestor_mask(trees))
+    step = StepBuffers(2, 6, 4, 3, 4, torch.device(DEVICE)).next(2)
+    grow_trees_on_gpu(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=False)
+    assert torch.equal(mask.view(2, 6, 6), ancestor_mask(step.trees))
 
 
-@pytest.mark.parametrize("accept_lens", [(1, 3), (4, 2)])
-def test_the_walk_kernel_does_what_its_definition_does(accept_lens: tuple[int, int]) -> None:
-    """Paths and ranks, for paths that end early and late."""
-    log_probs, tokens, bonus, _ = draw(3, (2, 3, 4), ties=False)
-    trees = grow_trees(log_probs, tokens, bonus, 20)
-    # the target follows each tree's last node of depth 3
-    paths = []
-    for r in range(2):
-        at = int((trees.depths[r] == 3).nonzero()[-1])
-        path = []
+PATH_FIELDS = (
+    "nodes",
+    "rows",
+    "lens",
+    "tokens",
+    "bonus",
+    "new_lens",
+    "sources",
+    "targets",
+    "ranks",
+)
+
+
+@pytest.mark.parametrize("limits", [None, (1, 3, 6), (4, 2, 1)])
+@pytest.mark.parametrize(("shape", "width"), [((3, 5, 4), 20), ((3, 1, 2), 3), ((3, 7, 1), 6)])
+def test_the_path_kernel_does_what_its_definition_does(
+    shape: tuple[int, int, int], width: int, limits: tuple[int, ...] | None
+) -> None:
+    """Every output, for targets that know each tree's deepest path, its last node's, and none."""
+    requests, levels, topk = shape
+    log_probs, tokens, bonus, prefix_lens = draw(3, shape, ties=False)
+    trees = grow_trees(log_probs, tokens, bonus, width)
+    predicted = torch.full((requests, width), 5000, device=DEVICE)
+    for request, at in enumerate([int(trees.depths[0].argmax()), width - 1, 0]):
         while at > 0:
-            path.insert(0, int(trees.tokens[r, at]))
-            at = int(trees.parents[r, at])
-        paths.append(path + [5] * 17)
-    next_tokens = torch.tensor(paths, dtype=torch.int32, device=DEVICE)
-    lengths = torch.tensor(accept_lens, dtype=torch.int32, device=DEVICE)
-    wanted = follow(trees, next_tokens, lengths, 3)
-    counts = torch.full((2, 6), -7, dtype=torch.int32, device=DEVICE)
-    path = follow_on_gpu(trees, next_tokens, lengths, 3, counts[:, 1:5])
-    assert torch.equal(path, wanted)
-    assert (wanted >= 0).sum(1).tolist() == [length - 1 for length in accept_lens]
-    assert torch.equal(counts[:, 1:5], count_ranks(trees, wanted, 4))
-    assert counts[:, 0].eq(-7).all()
-    assert counts[:, 5].eq(-7).all()
+            above = int(trees.parents[request, at])
+            predicted[request, above] = trees.tokens[request, at]
+            at = above
+    slots = torch.randperm(requests * width).view(requests, width).to(DEVICE) + 1
+    most = None if limits is None else torch.tensor(limits, dtype=torch.int32, device=DEVICE)
+    wanted, found = (
+        StepBuffers(requests, width, levels, topk, min(levels, width - 1), torch.device(DEVICE))
+        .next(requests)
+        .path
+        for _ in range(2)
+    )
+    accept_paths(trees, predicted, prefix_lens, slots, most, wanted)
+    accept_paths_on_gpu(trees, predicted, prefix_lens, slots, most, found)
+    for name in PATH_FIELDS:
+        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+    if limits is None:
+        assert wanted.lens.tolist() == [
+            int(trees.depths[0].max()) + 1,
+            int(trees.depths[1, -1]) + 1,
+            1,
+        ]
 
 
 @pytest.mark.parametrize(("vocabulary", "topk"), [(5, 5), (4096, 1), (9000, 8)])

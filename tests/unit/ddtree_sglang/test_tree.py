@@ -11,8 +11,6 @@ from ddtree_sglang.tree import (  # noqa: E402
     TreeBatch,
     ancestor_mask,
     count_nodes,
-    count_ranks,
-    follow,
     grow_trees,
     write_full_mask,
 )
@@ -137,19 +135,6 @@ def test_a_chain_shorter_than_the_width_leaves_unused_nodes() -> None:
     assert trees.depths.tolist() == [[0, 1, 2, 0, 0]]
     assert trees.children.tolist() == [[1, 2, -1, -1, -1]]
     assert count_nodes(trees, 2).tolist() == [[1, 1, 2]]
-
-
-def test_the_walk_follows_the_targets_tokens() -> None:
-    """Of two equal tokens the one on the path is found; unused nodes never are."""
-    # request 0: root → b (node 2, rank 1) → c (node 5, rank 0), then the bonus token 77
-    # request 1: nothing accepted, the target wanted 77
-    log_probs = torch.tensor([[[0.6, 0.4], [0.5, 0.5]]] * 2).log()
-    tokens = torch.tensor([[[1, 2], [3, 4]]] * 2)
-    trees = grow_trees(log_probs, tokens, torch.tensor([BONUS, BONUS]), 7)
-    next_tokens = torch.tensor([[2, 3, 77, 0, 0, 0, 0], [77, BONUS, 0, 0, 0, 0, 0]])
-    path = follow(trees, next_tokens, torch.tensor([3, 1]), depth=2)
-    assert path.tolist() == [[2, 5], [NONE, NONE]]
-    assert count_ranks(trees, path, 2).tolist() == [[1, 1], [0, 0]]
 
 
 def test_the_mask_is_written_between_the_prefixes() -> None:
