@@ -377,7 +377,7 @@ def check_trees(requests: int, width: int, topk: int) -> tuple[int, float]:
     """Differences of the tree kernel from its definition, and its microseconds."""
     import torch
 
-    from ddtree_sglang import tree, tree_kernel
+    from ddtree_sglang import buffers, tree, tree_kernel
 
     log_probs = torch.randn(requests, 15, topk, device="cuda").mul(3).log_softmax(-1)
     log_probs = log_probs.mul(4).round().div(4).sort(-1, descending=True).values  # with ties
@@ -386,20 +386,18 @@ def check_trees(requests: int, width: int, topk: int) -> tuple[int, float]:
     prefix = torch.randint(1, 5000, (requests,), device="cuda")
     cells = int((width * (prefix + width)).sum())
     mask, wanted_mask = (torch.zeros(cells, dtype=torch.uint8, device="cuda") for _ in range(2))
-    counts = torch.zeros(requests, 16 + topk, dtype=torch.int32, device="cuda")
+    step = buffers.StepBuffers(requests, width, 15, topk, 15, mask.device).next(requests)
     wanted = tree.grow_trees(log_probs, tokens, bonus, width)
     tree.write_full_mask(tree.ancestor_mask(wanted), prefix, wanted_mask)
 
-    def grow() -> tuple[tree.TreeBatch, torch.Tensor]:
-        return tree_kernel.grow_trees_on_gpu(
-            log_probs, tokens, bonus, prefix, width, mask, counts, full_mask=True
-        )
+    def grow() -> None:
+        tree_kernel.grow_trees_on_gpu(log_probs, tokens, bonus, prefix, mask, step, full_mask=True)
 
-    grown, positions = grow()
+    grow()
     fields = ("tokens", "parents", "depths", "ranks", "scores", "children", "siblings")
-    pairs = [(getattr(grown, name), getattr(wanted, name)) for name in fields]
-    pairs += [(mask, wanted_mask), (positions, prefix[:, None] + wanted.depths)]
-    pairs += [(counts[:, :16], tree.count_nodes(wanted, 15))]
+    pairs = [(getattr(step.trees, name), getattr(wanted, name)) for name in fields]
+    pairs += [(mask, wanted_mask), (step.positions, prefix[:, None] + wanted.depths)]
+    pairs += [(step.counts[:, :16], tree.count_nodes(wanted, 15))]
     return sum(not torch.equal(x, y) for x, y in pairs), time_us(grow)
 
 

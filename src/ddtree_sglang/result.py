@@ -1,7 +1,7 @@
 """A step's result with what its trees were like, copied to the host with the tokens."""
 
 # SGLang is not installed where types are checked.
-# mypy: disable-error-code="import-not-found, allow-subclassing-any"
+# mypy: disable-error-code="import-not-found", allow-subclassing-any
 from __future__ import annotations
 
 from dataclasses import dataclass
