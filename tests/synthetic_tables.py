@@ -109,6 +109,8 @@ def full_tables(config: Config, seed: int = 0) -> Tables:
         "trees": list(_trees()),
         "choice": list(_choice()),
         "latency": list(_latency()),
+        "turns": list(_turns()),
+        "loops": list(_loops()),
         "crossover": list(_crossover()),
         "original": list(_original(rng)),
         "servers": list(_servers(config, ok=2)),
@@ -128,6 +130,37 @@ def full_tables(config: Config, seed: int = 0) -> Tables:
     ]  # fmt: skip
     made = {name: frame(name, some) for name, some in rows.items()}
     return empty_tables() | made | {"published": published(notes)}
+
+
+def _turns() -> Iterator[dict[str, Any]]:
+    for server, acceptance in ACCEPTANCE.items():
+        for turn in range(3):
+            yield {
+                "server": server,
+                "workload_class": "multiturn",
+                "concurrency": 1,
+                "turn": turn,
+                "n_requests": 8 - turn,
+                "ttft_p50_s": 0.1 + 0.01 * turn,
+                "tok_per_s": acceptance / STEP_S[server],
+                "acceptance_length": None if server == "ar" else acceptance,
+            }
+
+
+def _loops() -> Iterator[dict[str, Any]]:
+    for server in ACCEPTANCE:
+        yield {
+            "server": server,
+            "workload": "agentic",
+            "concurrency": 1,
+            "loops": 4,
+            "steps": 10,
+            "steps_per_loop": 2.5,
+            "tokens_per_step": 31.4,
+            "checks": 10,
+            "checks_valid": 9,
+            "valid_share": 0.9,
+        }
 
 
 def frame(table: str, rows: Rows) -> pd.DataFrame:

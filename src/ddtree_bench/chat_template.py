@@ -20,6 +20,7 @@ from ddtree_bench.errors import BenchError, MachineError
 TODAY: Final = datetime.date(2025, 1, 1)
 """The date that templates print: with the real one, prompts would change overnight."""
 
+ZERO_WIDTH_SPACE: Final = "\u200b"
 PRIVATE_USE: Final = range(0xE000, 0xF900)
 
 
@@ -89,6 +90,23 @@ class PromptTokenizer:
                 ids += self._encode(self._obeying, piece)
         return tuple(ids)
 
+    def defused(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The messages for a server that renders them itself and obeys special tokens in text.
+
+        Each in a content is broken by a zero-width space behind its first letter.
+        """
+        texts = [message for message in messages if isinstance(message["content"], str)]
+        found = self._special_strings(texts)
+        if not found:
+            return [dict(message) for message in messages]
+        pattern = re.compile("|".join(map(re.escape, found)))
+        return [
+            {**message, "content": pattern.sub(_broken, message["content"])}
+            if isinstance(message["content"], str)
+            else dict(message)
+            for message in messages
+        ]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out."""
         return str(self._obeying.decode(list(ids), skip_special_tokens=True))
@@ -120,6 +138,10 @@ class PromptTokenizer:
     @staticmethod
     def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _broken(hit: re.Match[str]) -> str:
+    return hit[0][:1] + ZERO_WIDTH_SPACE + hit[0][1:]
 
 
 def _unused_character(messages: Sequence[Mapping[str, str]]) -> str:

@@ -115,6 +115,10 @@ def _ratio(name: str, header: str, formula: str, decimals: int = 2, least_n: int
     return Column(name, header, formula, "number", "1", decimals=decimals, least_n=least_n)
 
 
+def _mean_tokens(name: str, header: str, formula: str, decimals: int = 0) -> Column:
+    return Column(name, header, formula, "number", "tok", decimals=decimals, least_n=1)
+
+
 def _share(name: str, header: str, formula: str) -> Column:
     return Column(name, header, formula, "number", "1", "%", 1, 1)
 
@@ -681,6 +685,48 @@ TAGS = Table(
     ("server", "concurrency", "tag", "value"),
 )
 
+TURNS = Table(
+    "turns",
+    "a server, class with conversations, concurrency and turn; requests of ok cells",
+    (
+        SERVER,
+        WORKLOAD_CLASS,
+        CONCURRENCY,
+        _count("turn", "Turn", "0 for the first request of a conversation or tool loop"),
+        _count("n_requests", "Requests", "requests of this turn"),
+        _mean_tokens("prompt_tokens", "Tokens in", "mean of prompt tokens"),
+        _mean_tokens("cached_tokens", "Cached", "mean of those served from the prefix cache"),
+        _mean_tokens("completion_tokens", "Tokens out", "mean of tokens generated"),
+        _ms("ttft_p50_s", "Time to first token", "median over requests of ttft_s"),
+        _speed("tok_per_s", "Speed", "geometric mean over requests of completion tokens ÷ end_s"),
+        replace(
+            ACCEPTANCE, formula="Σ (accepted drafts + verify steps) ÷ Σ verify steps; not for AR"
+        ),
+        _share("length_share", "Cut", "requests ended by the token limit ÷ requests"),
+        CHECKS,
+        CHECKS_VALID,
+    ),
+    ("server", "workload_class", "concurrency", "turn"),
+)
+
+LOOPS = Table(
+    "loops",
+    "a server, workload of class `agentic` and concurrency; ok cells",
+    (
+        SERVER,
+        WORKLOAD,
+        CONCURRENCY,
+        _count("loops", "Loops", "prompts asked, each a loop of one or more requests"),
+        _count("steps", "Steps", "requests of the loops"),
+        _ratio("steps_per_loop", "Steps a loop", "steps ÷ loops"),
+        _mean_tokens("tokens_per_step", "Tokens a step", "mean of tokens of a request", 1),
+        replace(CHECKS, formula="steps whose reply was judged as a call or answer"),
+        replace(CHECKS_VALID, formula="those that were valid"),
+        _share("valid_share", "Valid", "valid ÷ judged"),
+    ),
+    ("server", "workload", "concurrency"),
+)
+
 ORIGINAL = Table(
     "original",
     "a server and one of the three prompts of the original notes",
@@ -868,6 +914,8 @@ TABLES: Final[dict[str, Table]] = {
         CROSSOVER,
         QUALITY,
         TAGS,
+        TURNS,
+        LOOPS,
         ORIGINAL,
         SERVERS,
         FAILURES,

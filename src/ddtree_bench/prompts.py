@@ -180,6 +180,9 @@ def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
     """
     path = Path(workload.prompts)
     prompts = draw(load_prompts(path, workload.prompt_format), workload.sample, seed)
+    if workload.tool_route == "openai" and any(prompt.recorded_calls for prompt in prompts):
+        what = "recorded calls are asked for as text; leave `tool_route` out, or these prompts"
+        raise ConfigError([Fault(str(path), None, "recorded_calls", what)])
     if workload.history == "recorded":
         lacking = [prompt.id for prompt in prompts if len(prompt.replies) < len(prompt.turns)]
         if lacking:

@@ -104,6 +104,15 @@ class CellId(Record):
         return f"{self.server}/launch-{self.launch}/{self.workload}/{load}/r{self.repeat}"
 
 
+class ToolCall(Record):
+    """A tool call that the server parsed out of an answer."""
+
+    id: str | None = None
+    name: str
+    arguments: str
+    """As the server sends them: JSON, or what it took for it."""
+
+
 class RequestRecord(Record):
     """One request as the client saw it."""
 
@@ -126,6 +135,8 @@ class RequestRecord(Record):
     end_s: NonNegativeFloat
     """Last byte of the answer (or the failure)."""
     text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Only where the request offered `tools`; the text is then what is left beside them."""
     output_ids: tuple[int, ...] | None = None
     """Cut at the stop token, which is kept. None where the route gives no ids."""
     prompt_tokens: NonNegativeInt | None = None

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from ddtree_bench.errors import RequestError
-from ddtree_bench.records import Event, SpecCounts, TreeCounts
+from ddtree_bench.records import Event, SpecCounts, ToolCall, TreeCounts
 from ddtree_bench.status import Status
 
 DONE: Final = "[DONE]"
@@ -73,6 +73,7 @@ class Answer:
     spec: SpecCounts | None = None
     tree: TreeCounts | None = None
     events: tuple[Event, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class _Foreign(BaseModel):
@@ -145,10 +146,23 @@ class _Generated(_Foreign):
     meta_info: _Meta
 
 
+class _Function(_Foreign):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallPiece(_Foreign):
+    """A tool call, or its next piece, which has no name."""
+
+    id: str | None = None
+    function: _Function
+
+
 class _Piece(_Foreign):
     """A chat choice's `message` or `delta`."""
 
     content: str | None = None
+    tool_calls: tuple[_CallPiece, ...] | None = Field(None, strict=False)
 
 
 class _Choice(_Foreign):
@@ -332,12 +346,25 @@ def _with_choice(answer: Answer, choice: _Choice) -> Answer:
     answer = replace(
         answer,
         text=answer.text + ((piece.content or "") if piece is not None else ""),
+        tool_calls=_with_calls(answer.tool_calls, (piece and piece.tool_calls) or ()),
         finish_reason=choice.finish_reason or answer.finish_reason,
     )
     if choice.meta_info is None:
         return answer
     told = {key: value for key, value in _counts(choice.meta_info).items() if value is not None}
     return replace(answer, **told)
+
+
+def _with_calls(calls: tuple[ToolCall, ...], pieces: Sequence[_CallPiece]) -> tuple[ToolCall, ...]:
+    """The calls with more pieces: one with a name begins a call, others go on with the last."""
+    for piece in pieces:
+        said = piece.function.arguments or ""
+        if piece.function.name:
+            calls = (*calls, ToolCall(id=piece.id, name=piece.function.name, arguments=said))
+        elif calls:
+            longer = calls[-1].model_copy(update={"arguments": calls[-1].arguments + said})
+            calls = (*calls[:-1], longer)
+    return calls
 
 
 def _with_event(

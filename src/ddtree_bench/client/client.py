@@ -51,7 +51,7 @@ _FAULTS: Final[tuple[tuple[type[Exception], Status], ...]] = (
 )
 _FOREIGN: Final = tuple(kind for kind, _ in _FAULTS)
 
-ChatMessage = Mapping[str, str]
+ChatMessage = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +155,12 @@ class Client:
         *,
         stream: bool = True,
         template: Mapping[str, object] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> Exchange:
         """Answer a conversation through the OpenAI route, the server renders the prompt.
 
         `template`: options of the model's chat template, such as `enable_thinking`.
+        `tools`: what the model may call, each as the OpenAI route describes a function.
 
         Without a stream, SGLang's `return_meta_info` is asked for; a server that refuses it is
         asked once more without, and never with it again.
@@ -171,6 +173,8 @@ class Client:
         }
         if template:
             body["chat_template_kwargs"] = dict(template)
+        if tools:
+            body["tools"] = list(tools)
         path = "/v1/chat/completions"
         if stream:
             body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}

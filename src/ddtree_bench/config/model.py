@@ -50,15 +50,19 @@ class Config(Section):
         return {**data, "workloads": workloads}
 
     @model_validator(mode="after")
-    def _constraining_is_possible(self) -> Self:
+    def _engines_can(self) -> Self:
         unable = [name for name, server in self.servers.items() if server.engine == "reference"]
-        for name, workload in self.workloads.items():
-            if workload.constrained and unable:
-                raise fault_at(
-                    ("workloads", name, "constrained"),
-                    f"server `{unable[0]}` (engine reference) cannot constrain its decoding; "
-                    "leave one of the two out",
-                )
+        for name, workload in self.workloads.items() if unable else ():
+            for key, asked, what in (
+                ("constrained", workload.constrained, "constrain its decoding"),
+                ("tool_route", workload.tool_route == "openai", "parse tool calls"),
+            ):
+                if asked:
+                    raise fault_at(
+                        ("workloads", name, key),
+                        f"server `{unable[0]}` (engine reference) cannot {what}; "
+                        "leave one of the two out",
+                    )
         return self
 
     @model_validator(mode="after")

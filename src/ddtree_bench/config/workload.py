@@ -98,6 +98,12 @@ class Workload(Section):
         "write or much time; `unisolated`: also where the network cannot be taken away. "
         "false: they are only parsed.",
     )
+    tool_route: Literal["text", "openai"] = Field(
+        "text",
+        description="How tool loops call: `text`, JSON in messages, for any model; `openai`, the "
+        "server's own `tools` and tool parser, for models whose template knows tools (needs "
+        "`route: chat`; not for `reference`).",
+    )
     max_steps: Annotated[int, Field(ge=1)] = Field(
         4, description="Tool loops: most requests in one loop."
     )
@@ -124,6 +130,12 @@ class Workload(Section):
     def _original_ends_by_itself(self) -> Self:
         if self.ignore_eos and self.workload_class == "original":
             raise ValueError("class `original` is measured as its notes did: no `ignore_eos`")
+        return self
+
+    @model_validator(mode="after")
+    def _tools_go_by_chat(self) -> Self:
+        if self.tool_route == "openai" and (self.route, self.history) != ("chat", "own"):
+            raise ValueError("`tool_route: openai` needs `route: chat` and `history: own`")
         return self
 
     @model_validator(mode="after")

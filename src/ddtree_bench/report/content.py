@@ -7,7 +7,7 @@ from typing import Any
 
 from ddtree_bench.charts.data import Tables
 from ddtree_bench.config import CLASSES, Config
-from ddtree_bench.report import conditions, judgement, quality, results, setup, summary
+from ddtree_bench.report import conditions, judgement, quality, results, setup, summary, talks
 from ddtree_bench.report.view import View
 
 
@@ -95,6 +95,8 @@ def _results(view: View) -> dict[str, Any]:
         "quality": quality.quality(view),
         "load": results.load(view),
         "arrivals": results.arrivals(view),
+        "turns": talks.turns(view),
+        "loops": talks.loops(view),
         "original": results.original(view),
         "published": results.published(view),
     }

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ddtree_bench.client.answers import TopTokens
+from ddtree_bench.client.client import ChatMessage
 from ddtree_bench.errors import BenchError, RequestError
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.hashing import json_sha256
@@ -24,7 +25,7 @@ from ddtree_bench.session.launch import LaunchNotes, Live
 from ddtree_bench.session.logprobs import TopLogprobs, read_logprobs, write_logprobs
 from ddtree_bench.session.spec import SessionSpec
 from ddtree_bench.session.store import MeasuredCell
-from ddtree_bench.workloads.ask import Asker, CellTask, ChatMessage
+from ddtree_bench.workloads.ask import Asker, CellTask
 from ddtree_bench.workloads.hold import hold
 
 TOP: Final = 5
@@ -170,7 +171,9 @@ class _Replay(Asker):
     def __post_init__(self) -> None:
         self.task = _ending(self.task, self)
 
-    def ask(self, messages: Sequence[ChatMessage]) -> RequestRecord:
+    def ask(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> RequestRecord:
         """Render the prompt and answer as recorded."""
         ids = tuple(self.tokenizer.render(messages, self._template()))
         self.rendered[json_sha256(list(ids))] = ids

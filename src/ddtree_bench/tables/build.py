@@ -26,6 +26,7 @@ from ddtree_bench.tables.read import read_sessions
 from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import ordered
 from ddtree_bench.tables.tags import TagTable
+from ddtree_bench.tables.turns import loops_frame, turns_frame
 
 
 def build_tables(session_folders: Sequence[Path], config: Config) -> dict[str, pd.DataFrame]:
@@ -55,6 +56,8 @@ def _add_levels(frames: dict[str, pd.DataFrame], units: pd.DataFrame, config: Co
     frames["overall"] = pooled.overall(frames["classes"])
     frames["cost"] = pooled.cost(frames["overall"])
     frames["original"] = pooled.original()
+    frames["turns"] = turns_frame(pooled.requests)
+    frames["loops"] = loops_frame(pooled.requests)
     frames["latency"] = latency_frame(pooled.requests, analysis.confidence)
     frames["goodput"] = goodput_frame(
         pooled.requests, pooled.sound_cells, analysis.limits, analysis.confidence

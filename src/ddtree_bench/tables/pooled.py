@@ -124,12 +124,12 @@ class PooledTables:
             **_speed_columns(speed),
             "n_requests": len(requests),
             "tok_per_s_of_totals": cells["completion_tokens"].sum() / seconds if seconds else None,
-            **{name: _median(requests[column]) for name, column in _MEDIANS.items()},
-            "acceptance_length": _acceptance(requests),
+            **{name: median_of(requests[column]) for name, column in _MEDIANS.items()},
+            "acceptance_length": acceptance_of(requests),
             "step_time_s": level_of(self._steps, *where).value,
             "checks": int(requests["check_valid"].notna().sum()),
             "checks_valid": int(requests["check_valid"].sum()),
-            "length_share": _length_share(requests),
+            "length_share": length_share(requests),
             "failed_requests": self._failed.get(key, 0),
         }
 
@@ -155,9 +155,9 @@ class PooledTables:
             "concurrency": concurrency,
             "n_classes": len(names),
             **_speed_columns(speed),
-            **{name: _geometric(measured[name]) for name in _GEOMETRIC},
+            **{name: geometric_of(measured[name]) for name in _GEOMETRIC},
             **{name: int(group[name].sum()) for name in _SUMS},
-            "length_share": _mean(measured["length_share"]),
+            "length_share": mean_of(measured["length_share"]),
         }
 
     def _measured_classes(self, server: str, concurrency: int) -> tuple[str, ...]:
@@ -208,9 +208,9 @@ def _original_rows(requests: pd.DataFrame) -> Iterator[Mapping[str, Value]]:
             "server": server,
             "prompt_id": prompt_id,
             "n": len(speeds),
-            "tok_per_s": _mean(speeds),
+            "tok_per_s": mean_of(speeds),
             "tok_per_s_sd": float(speeds.std(ddof=1)) if len(speeds) > 1 else None,
-            "completion_tokens": _mean(group["completion_tokens"]),
+            "completion_tokens": mean_of(group["completion_tokens"]),
         }
 
 
@@ -224,28 +224,33 @@ def _speed_columns(speed: Level) -> dict[str, Value]:
     }
 
 
-def _acceptance(requests: pd.DataFrame) -> float | None:
+def acceptance_of(requests: pd.DataFrame) -> float | None:
+    """Acceptance length over requests; None where nothing was drafted."""
     drafted = requests[requests["verify_steps"].notna()]
     steps = drafted["verify_steps"].to_numpy(dtype=np.int64)
     produced = drafted["accepted_drafts"].to_numpy(dtype=np.int64) + steps
     return acceptance_length(produced, steps) if steps.sum() > 0 else None
 
 
-def _length_share(requests: pd.DataFrame) -> float | None:
+def length_share(requests: pd.DataFrame) -> float | None:
+    """Share of the requests that the token limit ended."""
     known = requests["finish_reason"].dropna()
     return None if known.empty else float((known == "length").mean())
 
 
-def _median(values: pd.Series) -> float | None:
+def median_of(values: pd.Series) -> float | None:
+    """Median of the known values."""
     known = values.dropna()
     return None if known.empty else float(known.median())
 
 
-def _mean(values: pd.Series) -> float | None:
+def mean_of(values: pd.Series) -> float | None:
+    """Mean of the known values."""
     known = values.dropna()
     return None if known.empty else float(known.mean())
 
 
-def _geometric(values: pd.Series) -> float | None:
+def geometric_of(values: pd.Series) -> float | None:
+    """Geometric mean of the known values."""
     known = values.dropna()
     return None if known.empty else geometric_mean(known.to_numpy(dtype=np.float64))

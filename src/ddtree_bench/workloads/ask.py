@@ -10,13 +10,12 @@ from typing import Any
 
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.client.answers import cut_at_stop
-from ddtree_bench.client.client import Client, Exchange
+from ddtree_bench.client.client import ChatMessage, Client, Exchange
 from ddtree_bench.config import Workload
 from ddtree_bench.hashing import json_sha256
 from ddtree_bench.prompts import JsonSchemaCheck, Prompt
 from ddtree_bench.records import CellId, RequestRecord, Sampling
 
-ChatMessage = Mapping[str, str]
 SEED_BITS = 31
 
 
@@ -53,8 +52,13 @@ class Asker:
         system = self.prompt.system
         return [] if system is None else [{"role": "system", "content": system}]
 
-    def ask(self, messages: Sequence[ChatMessage]) -> RequestRecord:
-        """Send the conversation; the record says what came back, also after a failure."""
+    def ask(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> RequestRecord:
+        """Send the conversation; the record says what came back, also after a failure.
+
+        `tools` go by the chat route only.
+        """
         workload = self.task.workload
         sampling = self._sampling()
         if workload.route == "generate":
@@ -62,9 +66,10 @@ class Asker:
             prompt_sha256 = json_sha256(list(ids))
             exchange = self.client.generate(ids, sampling, stream=workload.stream)
         else:
-            prompt_sha256 = json_sha256([dict(message) for message in messages])
+            told = self.tokenizer.defused(messages)
+            prompt_sha256 = json_sha256([*told, *tools])
             exchange = self.client.chat(
-                messages, sampling, stream=workload.stream, template=self._template()
+                told, sampling, stream=workload.stream, template=self._template(), tools=tools
             )
         record = self._record(exchange, sampling, prompt_sha256)
         self.due_s = exchange.sent_monotonic_s + exchange.end_s
@@ -134,6 +139,7 @@ class Asker:
             events=answer.events,
             end_s=exchange.end_s,
             text=answer.text,
+            tool_calls=answer.tool_calls,
             output_ids=answer.output_ids,
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=answer.completion_tokens,

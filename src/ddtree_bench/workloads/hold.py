@@ -6,6 +6,7 @@ from ddtree_bench.config import Workload
 from ddtree_bench.prompts import Prompt
 from ddtree_bench.workloads.ask import Asker
 from ddtree_bench.workloads.conversation import converse
+from ddtree_bench.workloads.openai_tools import run_openai_tools
 from ddtree_bench.workloads.replay import replay_calls
 from ddtree_bench.workloads.tool_loop import run_tools
 
@@ -13,7 +14,8 @@ from ddtree_bench.workloads.tool_loop import run_tools
 def hold(asker: Asker) -> None:
     """Hold the conversation of the asker's prompt to its end."""
     if asker.prompt.tools:
-        run_tools(asker)
+        by_server = asker.task.workload.tool_route == "openai"
+        (run_openai_tools if by_server else run_tools)(asker)
     elif asker.prompt.recorded_calls:
         replay_calls(asker)
     else:

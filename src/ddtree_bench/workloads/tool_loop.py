@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ddtree_bench.config.suggest import nearest
+from ddtree_bench.client.client import ChatMessage
 from ddtree_bench.records import Check
-from ddtree_bench.workloads.ask import Asker, ChatMessage
+from ddtree_bench.workloads.ask import Asker
 from ddtree_bench.workloads.checks import CUT, fenced
-from ddtree_bench.workloads.tools import TOOLS, ToolError
+from ddtree_bench.workloads.tools import TOOLS, call_tool
 
 CHECK_KIND: Final = "tool_call"
 ANSWERED: Final = "answer"
@@ -119,21 +119,11 @@ def _step(text: str, finish_reason: str | None, tools: Sequence[str]) -> _Step:
 
 
 def _called(tool: str, arguments: Mapping[str, Any], tools: Sequence[str]) -> _Step:
-    if tool not in tools:
-        what = f'there is no tool "{tool}"{nearest(tool, tools)}'
-        return _Step(False, what, _error(what))
-    try:
-        checked = TOOLS[tool].check(arguments)
-    except ToolError as error:
-        return _Step(False, str(error), _error(str(error)))
-    try:
-        return _Step(True, f"call of {tool}", f"Result: {TOOLS[tool].function(checked)}")
-    except ToolError as error:
-        return _Step(True, f"call of {tool}", _error(str(error)))
-
-
-def _error(what: str) -> str:
-    return f"Error: {what}. Reply with a corrected call."
+    outcome = call_tool(tool, arguments, tools)
+    said = f"Result: {outcome.result}"
+    if outcome.error is not None:
+        said = f"Error: {outcome.error}. Reply with a corrected call."
+    return _Step(outcome.well_formed, outcome.detail, said)
 
 
 def _opening(asker: Asker) -> list[ChatMessage]:

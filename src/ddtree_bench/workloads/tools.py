@@ -6,11 +6,13 @@ import ast
 import datetime
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ddtree_bench.config.suggest import nearest
 
 MAX_POWER: Final = 64
 MAX_DIGITS: Final = 30
@@ -115,6 +117,10 @@ class Tool:
     arguments: type[_Arguments]
     function: Callable[[Any], str]
     """Takes what `check` returns; raises ToolError where there is no result."""
+
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return self.arguments.model_json_schema(by_alias=True)
 
     def check(self, arguments: Mapping[str, Any]) -> _Arguments:
         """The arguments with their types; raises ToolError naming the first that does not fit."""
@@ -269,3 +275,30 @@ TOOLS: Final[Mapping[str, Tool]] = {
         lambda arguments: search(arguments.query),
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a model's call of a tool came to."""
+
+    well_formed: bool
+    """Whether the tool was offered and its arguments fit; it may still have no result."""
+    detail: str
+    result: str | None
+    """None: there is none, and `error` says why."""
+    error: str | None = None
+
+
+def call_tool(name: str, arguments: Mapping[str, Any], offered: Sequence[str]) -> Outcome:
+    """Call one of the offered tools as a model asked for it."""
+    if name not in offered:
+        what = f'there is no tool "{name}"{nearest(name, offered)}'
+        return Outcome(False, what, None, what)
+    try:
+        checked = TOOLS[name].check(arguments)
+    except ToolError as error:
+        return Outcome(False, str(error), None, str(error))
+    try:
+        return Outcome(True, f"call of {name}", TOOLS[name].function(checked))
+    except ToolError as error:
+        return Outcome(True, f"call of {name}", None, str(error))

@@ -159,6 +159,16 @@ def test_constraining_needs_servers_that_can(tmp_path):
     assert "`ar` (engine reference)" in fault.what
 
 
+def test_tools_of_the_server_need_one_that_parses(tmp_path):
+    """And the route that offers them."""
+    chosen = VALID + "    tool_route: openai\n"
+    (fault,) = faults(tmp_path, chosen)
+    assert "`route: chat`" in fault.what
+    (fault,) = faults(tmp_path, chosen + "    route: chat\n")
+    assert fault.key == "workloads.short.tool_route"
+    assert "`ar` (engine reference)" in fault.what
+
+
 def test_a_wrong_format_names_the_known_ones(tmp_path):
     """The key is the one that the user wrote."""
     (fault,) = faults(tmp_path, VALID + "    format: sharegtp\n")

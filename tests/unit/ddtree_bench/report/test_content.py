@@ -15,7 +15,7 @@ from ddtree_bench.report.grid import Grid
 from ddtree_bench.report.quality import KINDS
 from ddtree_bench.report.tex import breakable, environment
 from ddtree_bench.status import Status
-from ddtree_bench.workloads.tool_loop import CHECK_KIND
+from ddtree_bench.workloads import replay, tool_loop
 
 CONFIG = synthetic_config()
 Make = Callable[..., dict[str, Any]]
@@ -181,7 +181,7 @@ def test_every_kind_of_check_has_a_name() -> None:
     (union, _) = get_args(PromptCheck)
     kinds = {kind.model_fields["kind"].annotation for kind in get_args(union)}
     codes = {code for literal in kinds for code in get_args(literal)}
-    assert codes | {CHECK_KIND} == set(KINDS)
+    assert codes | {tool_loop.CHECK_KIND, replay.CHECK_KIND} == set(KINDS)
 
 
 def test_an_open_loop_is_shown_from_due_and_of_service(made: Make) -> None:
@@ -201,3 +201,18 @@ def test_an_open_loop_is_shown_from_due_and_of_service(made: Make) -> None:
     assert "from due" in due
     assert "5.5000" in due
     assert "Open loop" in rendered(found)
+
+
+def test_conversations_are_shown_by_turn(made: Make) -> None:
+    """Speed, time to first token and acceptance of turns 1 to 4; what was not reached is a dash."""
+    grid = made("full")["turns"]
+    plain, chain = written(grid)[:2]
+    assert plain.startswith("plain & 33.3 & 33.3 & 33.3 & – & 100.0 & 110.0 & 120.0 & – & –")
+    assert chain.endswith("3.10 & 3.10 & 3.10 & –")
+
+
+def test_tool_loops_are_shown_by_workload(made: Make) -> None:
+    """Loops, their steps, tokens of a step, and the valid share of what was judged."""
+    rows = written(made("full")["loops"])
+    assert len(rows) == len(CONFIG.servers)
+    assert rows[0] == "plain & agentic & 4 & 2.50 & 31.4 & 10 & 90.0"

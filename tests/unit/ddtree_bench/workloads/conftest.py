@@ -33,6 +33,7 @@ class ScriptedClient(Client):
         self.asked: list[str] = []
         self.samplings: list[Sampling] = []
         self.templates: list[Mapping[str, object] | None] = []
+        self.chats: list[tuple[list[Any], list[Any]]] = []
         self._lock = threading.Lock()
 
     def generate(
@@ -43,14 +44,16 @@ class ScriptedClient(Client):
 
     def chat(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         sampling: Sampling,
         *,
         stream: bool = True,
         template: Mapping[str, object] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> Exchange:
         """Answer the last message."""
         self.templates.append(template)
+        self.chats.append((list(messages), list(tools)))
         return self._answer(messages[-1]["content"], sampling)
 
     def _answer(self, prompt: str, sampling: Sampling) -> Exchange:
