@@ -33,6 +33,7 @@ from ddtree_bench.workloads.run_code import RunCode, fault_of_program
 
 CUT: Final = "cut at max tokens"
 _FENCE: Final = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
+_THOUGHT: Final = "</think>"
 _NUMBER: Final = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 _DETAIL_CHARS: Final = 200
 _TOLERANCE: Final = 1e-6
@@ -52,16 +53,22 @@ def check_answer(
 ) -> Check:
     """The verdict on an answer; one that max tokens cut is invalid whatever it holds.
 
-    Where `run_code` is false, tests are not run and the kind of the verdict is `python`.
+    Where `run_code` is false, tests are not run and the kind of the verdict is `python`. What a
+    model thinks before it answers is not judged.
     """
     kind = "python" if isinstance(check, PythonTestsCheck) and not run_code else check.kind
     if finish_reason == "length":
         return Check(kind=kind, valid=False, detail=CUT)
     try:
-        _examine(check, text, run_code)
+        _examine(check, after_thinking(text), run_code)
     except _Invalid as fault:
         return Check(kind=kind, valid=False, detail=str(fault)[:_DETAIL_CHARS])
     return Check(kind=kind, valid=True)
+
+
+def after_thinking(text: str) -> str:
+    """What follows the last `</think>`, which models write themselves; else the whole text."""
+    return text.rpartition(_THOUGHT)[2]
 
 
 def fenced(text: str) -> str:

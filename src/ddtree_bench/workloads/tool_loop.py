@@ -15,7 +15,7 @@ from typing import Any, Final
 from ddtree_bench.client.client import ChatMessage
 from ddtree_bench.records import Check
 from ddtree_bench.workloads.ask import Asker
-from ddtree_bench.workloads.checks import CUT, fenced
+from ddtree_bench.workloads.checks import CUT, after_thinking, fenced
 from ddtree_bench.workloads.tools import TOOLS, call_tool
 
 CHECK_KIND: Final = "tool_call"
@@ -95,7 +95,7 @@ def parse_reply(text: str) -> Call | Solution | None:
     >>> parse_reply('{"answer": "42"} Glad to help!')
     Solution(text='42')
     """
-    body = fenced(text)
+    body = fenced(after_thinking(text))
     try:
         data, _ = json.JSONDecoder().raw_decode(body)
     except (ValueError, RecursionError):

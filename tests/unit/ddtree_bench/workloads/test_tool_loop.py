@@ -28,6 +28,7 @@ def checks(records: tuple[RequestRecord, ...]) -> list[tuple[bool, str]]:
         (CALL, Call("calculator", {"expression": "6 * 7"})),
         (f"```json\n{CALL}\n```", Call("calculator", {"expression": "6 * 7"})),
         (ANSWER + "}\n\nDone.", Solution("42")),
+        (f"<think>{CALL}</think>\n{ANSWER}", Solution("42")),
         ('{"answer": 42}', Solution("42")),
         ("The answer is 42.", None),
         ('{"tool": "calculator"}', None),
