@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,6 +24,8 @@ from ddtree_bench.errors import ConfigError, Fault
 from ddtree_bench.prompt_sets import Adapter, adapter_of
 from ddtree_bench.workloads.tools import TOOLS
 
+ARRIVED = "timestamp_s"
+"""Tag of prompts from a trace: seconds at which the request came."""
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -153,6 +156,15 @@ class Prompt(_Line):
     pinned: bool = False
     """Part of every sample, however small."""
 
+    @property
+    def arrived_s(self) -> float | None:
+        """When the request once came, by its tag `timestamp_s`; None if that is no time."""
+        try:
+            at_s = float(self.tags[ARRIVED])
+        except (KeyError, ValueError):
+            return None
+        return at_s if math.isfinite(at_s) else None
+
     @field_validator("tools")
     @classmethod
     def _tools_exist(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -183,6 +195,10 @@ def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
     if workload.tool_route == "openai" and any(prompt.recorded_calls for prompt in prompts):
         what = "recorded calls are asked for as text; leave `tool_route` out, or these prompts"
         raise ConfigError([Fault(str(path), None, "recorded_calls", what)])
+    untimed = [prompt.id for prompt in prompts if prompt.arrived_s is None]
+    if workload.arrivals == "recorded" and untimed:
+        what = f'"{untimed[0]}" has no tag `{ARRIVED}` with a time in seconds'
+        raise ConfigError([Fault(str(path), None, "tags", what)])
     if workload.history == "recorded":
         lacking = [prompt.id for prompt in prompts if len(prompt.replies) < len(prompt.turns)]
         if lacking:

@@ -71,6 +71,11 @@ class Workload(Section):
         "drawn by seed (Poisson), however many are in flight. They are counted apart, from the "
         "time a request was due. Default: closed loop with `concurrency`.",
     )
+    arrivals: Literal["drawn", "recorded"] = Field(
+        "drawn",
+        description="Open loop: conversations arrive as `drawn` by seed, or in the rhythm that the "
+        "prompts' tag `timestamp_s` has `recorded`, stretched to the mean rate.",
+    )
     repeats: Annotated[int, Field(ge=1)] = Field(
         1, description="Passes over the prompts in each launch; a cell each."
     )
@@ -124,6 +129,8 @@ class Workload(Section):
     def _open_or_closed(self) -> Self:
         if self.arrivals_per_s and self.concurrency != (1,):
             raise ValueError("`arrivals_per_s` bounds no `concurrency`; use two workloads")
+        if self.arrivals == "recorded" and not self.arrivals_per_s:
+            raise ValueError("`arrivals: recorded` needs their mean rate, `arrivals_per_s`")
         return self
 
     @model_validator(mode="after")

@@ -11,11 +11,12 @@ import pandas as pd
 from ddtree_bench.columns import TAGS
 from ddtree_bench.config import CLASSES
 from ddtree_bench.metrics import produced_tokens
+from ddtree_bench.prompts import ARRIVED
 from ddtree_bench.records import RequestRecord
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.tables.rows import Value, frame_of
 
-LEFT_OUT = frozenset({"timestamp_s"})
+LEFT_OUT = frozenset({ARRIVED})
 """Tags with another value for each request."""
 
 Key = tuple[str, int, str, str]

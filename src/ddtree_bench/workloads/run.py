@@ -73,6 +73,20 @@ def arrivals(count: int, rate_per_s: float, seed: int, repeat: int) -> tuple[flo
     return tuple(itertools.accumulate(gaps))
 
 
+def recorded_arrivals(
+    prompts: Sequence[Prompt], rate_per_s: float
+) -> tuple[tuple[Prompt, ...], tuple[float, ...]]:
+    """The prompts as they once came, and seconds after the start at which each arrives.
+
+    Recorded times are stretched so that the mean rate is this one; their rhythm stays.
+    """
+    in_turn = sorted(prompts, key=lambda prompt: (prompt.arrived_s or 0.0, prompt.id))
+    times = [prompt.arrived_s or 0.0 for prompt in in_turn]
+    spread = times[-1] - times[0]
+    stretch = (len(times) - 1) / rate_per_s / spread if spread > 0 else 0.0
+    return tuple(in_turn), tuple((at - times[0]) * stretch for at in times)
+
+
 def _threads(task: CellTask) -> int:
     """As many as there may be conversations at a time."""
     return task.cell.concurrency if task.cell.arrivals_per_s is None else len(task.prompts)
@@ -101,7 +115,9 @@ class _Pool:
         prompts = ordered(task.prompts, task.seed, task.cell.repeat)
         rate = task.cell.arrivals_per_s
         times: Iterable[float | None] = itertools.repeat(None)
-        if rate is not None:
+        if rate is not None and task.workload.arrivals == "recorded":
+            prompts, times = recorded_arrivals(prompts, rate)
+        elif rate is not None:
             times = arrivals(len(prompts), rate, task.seed, task.cell.repeat)
         for waiting in zip(prompts, times, strict=False):
             self._waiting.put(waiting)

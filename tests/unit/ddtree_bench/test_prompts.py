@@ -140,6 +140,17 @@ def test_each_class_ships_a_hundred_prompts(name: str) -> None:
     assert all({"language", "domain", "length", "source"} <= p.tags.keys() for p in loaded)
 
 
+def test_the_default_sample_is_four_prompts_a_class() -> None:
+    """So that a run takes minutes; the three original prompts are all asked."""
+    config = load_config(REPOSITORY / "config" / "config.yaml")
+    sizes = dict.fromkeys(CLASSES, 0)
+    for workload in config.workloads.values():
+        if workload.workload_class != "original":
+            assert isinstance(workload.sample, int)
+            sizes[workload.workload_class] += workload.sample
+    assert sizes == dict.fromkeys(CLASSES, 4)
+
+
 def test_shipped_prompts_suit_their_class() -> None:
     """Conversations have turns, structured prompts checks, agentic prompts tools or calls."""
     loaded = {name: shipped(name) for name in CLASSES}
@@ -147,13 +158,16 @@ def test_shipped_prompts_suit_their_class() -> None:
         assert all(len(prompt.turns) == 1 for prompt in loaded[name])
     assert all(len(prompt.turns) > 1 for prompt in loaded["multiturn"])
     assert all(prompt.check is not None for prompt in loaded["structured"])
-    assert all(prompt.tools or prompt.check is not None for prompt in loaded["agentic"])
+    assert all(
+        prompt.tools or prompt.recorded_calls or prompt.check is not None
+        for prompt in loaded["agentic"]
+    )
     assert not any(prompt.tools for name in CLASSES[:4] for prompt in loaded[name])
 
 
 def test_other_projects_prompts_stand_beside_their_licence() -> None:
     """A folder each, with where it comes from; all that is vendored stays below 4 MB."""
-    for folder in SETS:
+    for folder in ("gsm8k", *SETS):
         held = {file.name for file in (SHIPPED / folder).iterdir()}
         assert held == {"prompts.jsonl", "SOURCE.md", "LICENSE"}
     assert sum(file.stat().st_size for file in SHIPPED.rglob("*") if file.is_file()) < 4_000_000
@@ -179,6 +193,32 @@ def test_recorded_histories_need_replies(tmp_path: Path) -> None:
     assert len(prompts_of(Workload.model_validate(fields), seed=0)) == 1
     with pytest.raises(ConfigError, match='"talk" has no recorded replies'):
         prompts_of(Workload.model_validate(fields | {"history": "recorded"}), seed=0)
+
+
+def test_recorded_arrivals_need_times(tmp_path: Path) -> None:
+    """Of every prompt that is drawn, as a number of seconds."""
+    lines = [
+        json.dumps({"id": name, "turns": ["?"], "tags": tags})
+        for name, tags in (("a", {"timestamp_s": "1.5"}), ("b", {"timestamp_s": "nan"}))
+    ]
+    fields = {"class": "short", "arrivals": "recorded", "arrivals_per_s": [1.0]}
+    timed = write(tmp_path / "timed.jsonl", lines[0])
+    fields["prompts"] = str(timed)
+    (prompt,) = prompts_of(Workload.model_validate(fields), seed=0)
+    assert prompt.arrived_s == 1.5
+    fields["prompts"] = str(write(tmp_path / "half.jsonl", "\n".join(lines)))
+    with pytest.raises(ConfigError, match='"b" has no tag `timestamp_s`'):
+        prompts_of(Workload.model_validate(fields), seed=0)
+
+
+def test_tools_of_the_server_replay_no_calls(tmp_path: Path) -> None:
+    """Recorded calls are asked for as text."""
+    line = json.dumps({"id": "a", "turns": ["?"], "recorded_calls": [[]]})
+    fields = {"class": "agentic", "prompts": str(write(tmp_path / "p.jsonl", line))}
+    assert len(prompts_of(Workload.model_validate(fields), seed=0)) == 1
+    by_server = fields | {"tool_route": "openai", "route": "chat"}
+    with pytest.raises(ConfigError, match="asked for as text"):
+        prompts_of(Workload.model_validate(by_server), seed=0)
 
 
 def test_the_original_prompts_are_word_for_word() -> None:

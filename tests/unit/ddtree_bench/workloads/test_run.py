@@ -11,7 +11,7 @@ import pytest
 
 from ddtree_bench.prompts import Prompt
 from ddtree_bench.status import Status
-from ddtree_bench.workloads.run import arrivals, measure_cell, ordered
+from ddtree_bench.workloads.run import arrivals, measure_cell, ordered, recorded_arrivals
 
 PROMPTS = tuple(Prompt(id=f"p{number}", turns=(f"q{number}?",)) for number in range(6))
 
@@ -173,3 +173,32 @@ def test_no_request_of_an_open_loop_is_sent_before_it_is_due(scripted, tokenizer
     expected = [prompt.id for prompt in ordered(asked.prompts, asked.seed, 1)]
     assert [record.prompt_id for record in records] == expected
     assert all(record.wait_s >= 0 for record in records)
+
+
+def test_recorded_arrivals_keep_their_rhythm() -> None:
+    """Three gaps of 1, 0 and 3 s at a mean of 0.5 a second: 6 s, cut as the record was."""
+    times = {"a": 10.0, "b": 11.0, "c": 11.0, "d": 14.0}
+    prompts = [
+        Prompt(id=name, turns=("?",), tags={"timestamp_s": str(at)}) for name, at in times.items()
+    ]
+    in_turn, due = recorded_arrivals(prompts[::-1], 0.5)
+    assert [prompt.id for prompt in in_turn] == ["a", "b", "c", "d"]
+    assert due == pytest.approx((0.0, 1.5, 1.5, 6.0))
+    # all at one moment: nothing can be stretched
+    assert recorded_arrivals(prompts[1:3], 0.5)[1] == (0.0, 0.0)
+
+
+def test_a_cell_follows_recorded_arrivals(scripted: Any, tokenizer: Any, task: Any) -> None:
+    """Asked in the order of the record, not in that of the seed."""
+    prompts = [
+        Prompt(id=str(n), turns=(f"{n}?",), tags={"timestamp_s": str(9 - n)}) for n in range(5)
+    ]
+    asked = task(*prompts, arrivals_per_s=200.0)
+    asked = replace(
+        asked,
+        workload=asked.workload.model_copy(
+            update={"arrivals": "recorded", "arrivals_per_s": (200.0,)}
+        ),
+    )
+    records = measure_cell(scripted(by=lambda _: "yes"), tokenizer, asked)
+    assert [record.prompt_id for record in records] == ["4", "3", "2", "1", "0"]
