@@ -16,6 +16,11 @@ def t_p_value(t: float, df: float) -> float:
     return float(2 * stats.t.sf(abs(t), df))
 
 
+def chi_square_p_value(statistic: float, df: int) -> float:
+    """Chance of a chi-square statistic as large as this one."""
+    return float(stats.chi2.sf(statistic, df))
+
+
 def even_split_p_value(wins: int, trials: int) -> float:
     """Two-sided p-value of `wins` of `trials` under an even chance; 1 without trials."""
     return float(stats.binomtest(wins, trials).pvalue) if trials > 0 else 1.0
