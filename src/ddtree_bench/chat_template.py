@@ -63,10 +63,12 @@ class PromptTokenizer:
         self,
         messages: Sequence[Mapping[str, str]],
         options: Mapping[str, object] | None = None,
+        answer_start: str = "",
     ) -> tuple[int, ...]:
         """Token ids `[P]` of the conversation, up to where the assistant speaks next.
 
         `options`: the template's own variables, such as `enable_thinking`.
+        `answer_start`: what the assistant has said already.
 
         A special token inside a message's content becomes ordinary tokens: text cannot end its own
         turn. Without any, the whole rendered text is encoded at once, as the model's own
@@ -75,9 +77,14 @@ class PromptTokenizer:
         Raises:
             BenchError: the template refuses these messages.
         """
+        return (*self._conversation(messages, options), *self._encode(self._literal, answer_start))
+
+    def _conversation(
+        self, messages: Sequence[Mapping[str, str]], options: Mapping[str, object] | None
+    ) -> list[int]:
         found = self._special_strings(messages)
         if not found:
-            return tuple(self._encode(self._obeying, self._text(messages, options)))
+            return self._encode(self._obeying, self._text(messages, options))
         marker = _unused_character(messages)
         hidden = [
             {**message, "content": _hide(message["content"], found, marker)} for message in messages
@@ -88,7 +95,7 @@ class PromptTokenizer:
                 ids += self._encode(self._literal, found[int(piece.strip(marker))])
             else:
                 ids += self._encode(self._obeying, piece)
-        return tuple(ids)
+        return ids
 
     def defused(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The messages for a server that renders them itself and obeys special tokens in text.

@@ -498,6 +498,38 @@ LOSSLESS = Table(
     ("server",),
 )
 
+DRAWS = Table(
+    "draws",
+    "a server, workload with `draws` and prompt; its answers against the baseline's to it",
+    (
+        SERVER,
+        WORKLOAD,
+        _text("prompt_id", "Prompt", f"id in the prompt file, or `{POOLED}` for all prompts"),
+        _count("n", "Draws", "answers drawn; the baseline's row: the first half of its draws"),
+        _count("n_reference", "Baseline's", "the baseline's draws; its row: the second half"),
+        _count("answers", "Different", "different answers among the draws"),
+        _count("answers_reference", "Baseline's", "different answers among the baseline's"),
+        _count(
+            "prefixes",
+            "Prefixes",
+            "prefixes (prompt and first tokens) that both sides reached often enough for a test",
+        ),
+        _count("tokens", "Tokens", "tokens drawn after those prefixes, both sides", "tok"),
+        _ratio("chi_square", "χ²", "Pearson's, of two samples; summed over the prefixes", 1),
+        _count("df", "df", "its degrees of freedom"),
+        _ratio("p_value", "p", "chance of so large a χ² if both draw from one distribution", 4),
+        _ratio("p_holm", "p (Holm)", "p_value adjusted for all rows of this table", 4),
+        _text(
+            "verdict",
+            "Sampler",
+            "`differs`: p_holm is under the level; `does not sample`: no answer varies, the "
+            "baseline's neither; `same`, `not compared`",
+        ),
+        _text("verdict_detail", "Why", "why there is no test"),
+    ),
+    ("server", "workload", "prompt_id"),
+)
+
 TREES = Table(
     "trees",
     "a tree server, the five classes summed",
@@ -906,6 +938,7 @@ TABLES: Final[dict[str, Table]] = {
         RANKS,
         COST,
         LOSSLESS,
+        DRAWS,
         TREES,
         CHOICE,
         LATENCY,

@@ -145,6 +145,8 @@ class Prompt(_Line):
     """What the user says, one request each; replies go in between."""
     replies: tuple[str, ...] = ()
     """Recorded answers, one a request, for workloads with `history: recorded`."""
+    answer_start: str = ""
+    """Text with which the answer begins (route `generate`); the server goes on from there."""
     system: Text | None = None
     tags: dict[str, str] = {}
     check: PromptCheck | None = None
@@ -155,6 +157,12 @@ class Prompt(_Line):
     """Of each turn the right calls, in order; with any, the prompt is a replay of them."""
     pinned: bool = False
     """Part of every sample, however small."""
+
+    @model_validator(mode="after")
+    def _one_answer_is_started(self) -> Self:
+        if self.answer_start and (len(self.turns) > 1 or self.tools):
+            raise ValueError("`answer_start` is for a prompt with a single answer")
+        return self
 
     @property
     def arrived_s(self) -> float | None:
@@ -188,7 +196,7 @@ def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
 
     Raises:
         ConfigError: the file is missing or faulty, too small, or lacks the replies of
-            `history: recorded`.
+            `history: recorded`, or starts answers on route `chat`.
     """
     path = Path(workload.prompts)
     prompts = draw(load_prompts(path, workload.prompt_format), workload.sample, seed)
@@ -207,6 +215,10 @@ def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
                 "prompts); write them with `python -m ddtree_bench.workloads.history`"
             )
             raise ConfigError([Fault(str(path), None, "replies", what)])
+    started = [prompt.id for prompt in prompts if prompt.answer_start]
+    if started and workload.route == "chat":
+        what = f'"{started[0]}": only route `generate` can start an answer'
+        raise ConfigError([Fault(str(path), None, "answer_start", what)])
     return prompts
 
 

@@ -23,6 +23,8 @@ PromptFormat = Literal[
 ]
 FIXED_LENGTH = "fixed length"
 """Class under which answers of a fixed length are counted, apart from all others."""
+DRAWN = "drawn"
+"""Class of answers drawn many times: they tell of the sampler, and nothing of speed."""
 
 WorkloadClass = Literal["short", "longform", "multiturn", "structured", "agentic", "original"]
 
@@ -56,6 +58,12 @@ class Workload(Section):
     temperature: Annotated[float, Field(ge=0)] = Field(0.0, description="0 decodes greedily.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Nucleus, always sent.")
     top_k: int = Field(-1, description="−1 keeps the whole vocabulary; always sent.")
+    draws: Annotated[int, Field(ge=20)] | None = Field(
+        None,
+        description="Ask each prompt so many times, each with a seed of its own, and test whether "
+        "servers draw from plain decoding's distribution (docs/method.md). Takes a `temperature`; "
+        "short answers do. Such cells enter no other figure.",
+    )
     route: Literal["generate", "chat"] = Field(
         "generate",
         description="`generate`: SGLang's native route, prompt rendered by the client, token ids "
@@ -116,6 +124,8 @@ class Workload(Section):
     @property
     def counted_class(self) -> str:
         """The class under which its cells are counted."""
+        if self.draws is not None:
+            return DRAWN
         return FIXED_LENGTH if self.ignore_eos else self.workload_class
 
     @property
@@ -131,6 +141,18 @@ class Workload(Section):
             raise ValueError("`arrivals_per_s` bounds no `concurrency`; use two workloads")
         if self.arrivals == "recorded" and not self.arrivals_per_s:
             raise ValueError("`arrivals: recorded` needs their mean rate, `arrivals_per_s`")
+        return self
+
+    @model_validator(mode="after")
+    def _draws_are_comparable(self) -> Self:
+        if self.draws is None:
+            return self
+        if self.temperature == 0:
+            raise ValueError("`draws` of greedy answers are all the same: set a `temperature`")
+        if self.route != "generate":
+            raise ValueError("`draws` are compared by token ids, which route `chat` does not give")
+        if self.workload_class == "original" or self.arrivals_per_s or self.ignore_eos:
+            raise ValueError("`draws` are for a closed loop of one of the five classes")
         return self
 
     @model_validator(mode="after")

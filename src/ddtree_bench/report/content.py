@@ -7,7 +7,16 @@ from typing import Any
 
 from ddtree_bench.charts.data import Tables
 from ddtree_bench.config import CLASSES, Config
-from ddtree_bench.report import conditions, judgement, quality, results, setup, summary, talks
+from ddtree_bench.report import (
+    conditions,
+    judgement,
+    quality,
+    results,
+    sampling,
+    setup,
+    summary,
+    talks,
+)
 from ddtree_bench.report.view import View
 
 
@@ -93,6 +102,7 @@ def _results(view: View) -> dict[str, Any]:
         "predictions": results.predictions(view),
         "lossless": results.lossless(view),
         "quality": quality.quality(view),
+        "sampling": sampling.sampling(view),
         "load": results.load(view),
         "arrivals": results.arrivals(view),
         "turns": talks.turns(view),

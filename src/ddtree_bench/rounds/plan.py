@@ -83,7 +83,8 @@ def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSes
 def _most_requests(workload: Workload, seed: int) -> int:
     """Requests of one pass over the prompts if every tool loop runs to its step limit."""
     prompts = prompts_of(workload, seed)
-    return sum(most_requests(prompt, workload) for prompt in prompts)
+    once = sum(most_requests(prompt, workload) for prompt in prompts)
+    return once * (workload.draws or 1)
 
 
 def _measured_seconds(config: Config, results: Path) -> dict[str, float]:

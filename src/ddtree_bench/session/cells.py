@@ -16,7 +16,7 @@ _PLACES = {"model": "model_sha256", "drafter": "drafter_sha256", "tokenizer": "t
 _SERVER_LEFT_OUT = {"title", "startup_timeout_s", "python", "api_key_env"}
 _WORKLOAD_LEFT_OUT = {"prompts", "concurrency", "arrivals_per_s", "repeats", "rounds"}
 """The prompts' hash stands for their file; the rest is in the cell's own name."""
-_WORKLOAD_LATER = ("ignore_eos", "tool_route", "arrivals")
+_WORKLOAD_LATER = ("ignore_eos", "draws", "tool_route", "arrivals")
 """Keys that older cells did not have: at their default they are no part of a key."""
 _PROTOCOL_KEPT = {"seed", "flush_cache", "warmup"}
 

@@ -175,7 +175,7 @@ class _Replay(Asker):
         self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
     ) -> RequestRecord:
         """Render the prompt and answer as recorded."""
-        ids = tuple(self.tokenizer.render(messages, self._template()))
+        ids = self.render(messages)
         self.rendered[json_sha256(list(ids))] = ids
         self.records.append(self.said[len(self.records)])
         return self.records[-1]

@@ -45,7 +45,9 @@ def measure_one(
     requests, seen = _watched(live.watch, asking)
     if fault is None:
         requests = judged(task, told_of_death(live.server, requests))
-        fault = _fault(live.server, spec, requests)
+        # draws of one prompt are asked again and again; nothing of them is timed
+        cold = spec.flushes_cache and task.workload.draws is None
+        fault = _fault(live.server, requests, cold=cold)
     record = CellRecord(
         key=key,
         protocol=spec.protocol_version,
@@ -158,11 +160,9 @@ def _fault_of_flush(live: Live, spec: SessionSpec) -> Finding | None:
     return None
 
 
-def _fault(
-    server: Running, spec: SessionSpec, requests: tuple[RequestRecord, ...]
-) -> Finding | None:
+def _fault(server: Running, requests: tuple[RequestRecord, ...], *, cold: bool) -> Finding | None:
     """What is wrong with the requests of a cell, or with the server after them."""
-    fault = fault_of(requests, cold=spec.flushes_cache)
+    fault = fault_of(requests, cold=cold)
     if fault is not None and fault.status in _DEATHS:
         return fault
     return _death(server) or fault

@@ -8,14 +8,16 @@ from pathlib import Path
 import pandas as pd
 
 from ddtree_bench.columns import TABLES
-from ddtree_bench.config import Config
+from ddtree_bench.config import DRAWN, Config
 from ddtree_bench.findings import FindingCode
+from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.tables.arrivals import ArrivalTable
 from ddtree_bench.tables.choice import Choices
 from ddtree_bench.tables.comparisons import Comparisons
 from ddtree_bench.tables.conditions import ConditionTables
 from ddtree_bench.tables.crossover import crossover_frame
 from ddtree_bench.tables.drafts import DraftTables
+from ddtree_bench.tables.draws import DrawTable, sampling_faults
 from ddtree_bench.tables.latency import goodput_frame, latency_frame
 from ddtree_bench.tables.lossless import FAULTY, LosslessTable
 from ddtree_bench.tables.panel import Panel
@@ -76,7 +78,10 @@ def _add_judgements(
     speeds, rounds = Panel(counted, "s_per_token"), Rounds(frames["cells"], throttled)
     lossless = frames["lossless"]
     faulty = lossless[lossless["verdict"] == FAULTY]
-    faults = dict(zip(faulty["server"], faulty["verdict_detail"], strict=True))
+    faults = {
+        **sampling_faults(frames["draws"], config.analysis.baseline),
+        **dict(zip(faulty["server"], faulty["verdict_detail"], strict=True)),
+    }
     comparisons = Comparisons(config, frames["cells"], speeds, rounds, faults)
     frames["comparisons"] = comparisons.frame(frames["classes"], frames["overall"])
     frames["crossover"] = crossover_frame(frames["comparisons"])
@@ -92,7 +97,7 @@ def _collected(
     """
     throttled = set()
     raw, drafts, lossless = RawTables(config), DraftTables(), LosslessTable(config)
-    arrivals = ArrivalTable(config.analysis.confidence)
+    arrivals, draws = ArrivalTable(config.analysis.confidence), DrawTable(config)
     quality, tags, conditions = QualityTable(config), TagTable(), ConditionTables(config)
     for session in read_sessions(session_folders, config):
         raw.add_launch(session.launch)
@@ -100,11 +105,11 @@ def _collected(
         if session.launch.server == config.analysis.baseline:
             lossless.add_logprobs(session.logprobs())
         for measured in session.cells():
-            if measured.cell.cell.arrivals_per_s is not None:
-                # another question than a closed loop's: no row, no figure is shared
+            apart = _asked_apart(measured, arrivals, draws)
+            if apart is not None:
                 raw.add_failures(measured, session.launch)
                 if is_sound(measured):
-                    arrivals.add_cell(measured)
+                    apart.add_cell(measured)
                 continue
             raw.add_cell(measured, session.launch)
             conditions.add_cell(measured)
@@ -115,5 +120,17 @@ def _collected(
                     table.add_cell(measured)
     frames = {**raw.frames(), **drafts.frames(), **conditions.frames()}
     frames |= {"lossless": lossless.frame(), "quality": quality.frame(), "tags": tags.frame()}
-    frames["arrivals"] = arrivals.frame()
+    frames |= {"arrivals": arrivals.frame(), "draws": draws.frame()}
     return frames, frozenset(throttled)
+
+
+def _asked_apart(
+    measured: MeasuredCell, arrivals: ArrivalTable, draws: DrawTable
+) -> ArrivalTable | DrawTable | None:
+    """The table of a cell that asks another question than speed in a closed loop; None for others.
+
+    It shares no row and no figure with them.
+    """
+    if measured.cell.cell.arrivals_per_s is not None:
+        return arrivals
+    return draws if measured.cell.workload_class == DRAWN else None

@@ -8,12 +8,12 @@ from typing import Any, Final
 import pandas as pd
 
 from ddtree_bench.columns import POOLED, Column, Table
-from ddtree_bench.config import CLASSES, FIXED_LENGTH
+from ddtree_bench.config import CLASSES, DRAWN, FIXED_LENGTH
 
 Value = str | int | float | bool | None
 
 _CLASS_PLACES: Final = {
-    name: place for place, name in enumerate((POOLED, *CLASSES, "original", FIXED_LENGTH))
+    name: place for place, name in enumerate((POOLED, *CLASSES, "original", FIXED_LENGTH, DRAWN))
 }
 _TYPES: Final = {"text": "object", "count": "Int64", "number": "float64", "flag": "boolean"}
 

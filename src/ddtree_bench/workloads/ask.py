@@ -43,6 +43,8 @@ class Asker:
     tokenizer: PromptTokenizer
     task: CellTask
     prompt: Prompt
+    draw: int = 0
+    """Which of the workload's `draws` this is, from 0."""
     records: list[RequestRecord] = field(default_factory=list)
     due_s: float = field(default_factory=time.monotonic)
     """When the next request is due, by the monotonic clock: at once, or as it arrives."""
@@ -62,7 +64,7 @@ class Asker:
         workload = self.task.workload
         sampling = self._sampling()
         if workload.route == "generate":
-            ids = self.tokenizer.render(messages, self._template())
+            ids = self.render(messages)
             prompt_sha256 = json_sha256(list(ids))
             exchange = self.client.generate(ids, sampling, stream=workload.stream)
         else:
@@ -75,6 +77,10 @@ class Asker:
         self.due_s = exchange.sent_monotonic_s + exchange.end_s
         self.records.append(record)
         return record
+
+    def render(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+        """Token ids of the conversation, and of the answer's start where the prompt has one."""
+        return self.tokenizer.render(messages, self._template(), self.prompt.answer_start)
 
     def reply_to_go_on_with(self, record: RequestRecord) -> str:
         """What the assistant is taken to have said: the record's text, or the recorded reply."""
@@ -116,9 +122,14 @@ class Asker:
         return {**self.prompt.tags, **told}
 
     def _seed(self) -> int:
-        """A seed of its own for each request, the same for every server and launch."""
+        """A seed of its own for each request, the same for every server and launch.
+
+        Not for draws: two servers' samples are compared as independent ones.
+        """
         task = self.task
         parts = f"{task.seed}:{task.cell.repeat}:{self.prompt.id}:{len(self.records)}"
+        if task.workload.draws is not None:
+            parts += f":{task.cell.server}:{task.cell.launch}:{self.draw}"
         return int.from_bytes(hashlib.sha256(parts.encode()).digest()[:8]) >> (64 - SEED_BITS)
 
     def _record(self, exchange: Exchange, sampling: Sampling, prompt_sha256: str) -> RequestRecord:

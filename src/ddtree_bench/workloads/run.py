@@ -102,10 +102,10 @@ class _Pool:
     stopped: threading.Event = field(default_factory=threading.Event)
     askers: list[Asker] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
-    _waiting: queue.SimpleQueue[tuple[Prompt, float | None]] = field(
+    _waiting: queue.SimpleQueue[tuple[tuple[int, Prompt], float | None]] = field(
         default_factory=queue.SimpleQueue
     )
-    """Prompts, and seconds after the start at which each arrives (None: as soon as it can)."""
+    """Draws of prompts, and seconds after the start at which each arrives (None: at once)."""
     _started_s: float = field(default_factory=time.monotonic)
     _start: threading.Lock = field(default_factory=threading.Lock)
 
@@ -119,7 +119,8 @@ class _Pool:
             prompts, times = recorded_arrivals(prompts, rate)
         elif rate is not None:
             times = arrivals(len(prompts), rate, task.seed, task.cell.repeat)
-        for waiting in zip(prompts, times, strict=False):
+        draws = itertools.product(range(task.workload.draws or 1), prompts)
+        for waiting in zip(draws, times, strict=False):
             self._waiting.put(waiting)
 
     def start_clock(self) -> None:
@@ -143,10 +144,10 @@ class _Pool:
             if self.task.should_stop():
                 return None
             try:
-                prompt, after_s = self._waiting.get_nowait()
+                (draw, prompt), after_s = self._waiting.get_nowait()
             except queue.Empty:
                 return None
-            asker = Asker(self.client, self.tokenizer, self.task, prompt)
+            asker = Asker(self.client, self.tokenizer, self.task, prompt, draw)
             if after_s is not None:
                 asker.due_s = self._started_s + after_s
                 self.stopped.wait(max(0.0, asker.due_s - time.monotonic()))

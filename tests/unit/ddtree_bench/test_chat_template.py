@@ -144,3 +144,13 @@ def test_options_reach_the_template(folder: Path) -> None:
     tokenizer = PromptTokenizer.load(folder)
     assert tokenizer.decode(tokenizer.render(user("b"), {"enable_thinking": True})) == "b a"
     assert tokenizer.decode(tokenizer.render(user("b"))) == "b b"
+
+
+def test_an_answer_can_be_started() -> None:
+    """Its text follows the conversation, and ends no turn either."""
+    tokenizer = PromptTokenizer.load(FIXTURE)
+    plain = tokenizer.render(user("a b"))
+    started = tokenizer.render(user("a b"), answer_start="a <|end|>")
+    assert started[: len(plain)] == plain
+    assert tokenizer.decode(started).endswith("a <|end|>")
+    assert started.count(END) == plain.count(END)

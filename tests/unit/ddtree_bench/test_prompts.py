@@ -73,6 +73,7 @@ def test_prompts_keep_the_order_of_their_file(tmp_path: Path) -> None:
         ({"id": "a", "turns": ["a"], "sytem": "b"}, "sytem", 'did you mean "system"?'),
         ({"id": "a", "turns": ["a"], "tools": ["calculater"]}, "tools", '"calculator"?'),
         ({"id": "a", "turns": ["a"], "check": {"kind": "xml"}}, "check", "json_schema"),
+        ({"id": "a", "turns": ["a", "b"], "answer_start": "c"}, "", "a single answer"),
     ],
 )
 def test_a_fault_names_file_line_and_key(
@@ -219,6 +220,15 @@ def test_tools_of_the_server_replay_no_calls(tmp_path: Path) -> None:
     by_server = fields | {"tool_route": "openai", "route": "chat"}
     with pytest.raises(ConfigError, match="asked for as text"):
         prompts_of(Workload.model_validate(by_server), seed=0)
+
+
+def test_only_the_native_route_can_start_an_answer(tmp_path: Path) -> None:
+    """The chat route renders the prompt itself, and would drop the start."""
+    file = write(tmp_path / "p.jsonl", {"id": "a", "turns": ["a"], "answer_start": "b"})
+    fields = {"class": "short", "prompts": str(file)}
+    assert prompts_of(Workload.model_validate(fields), seed=0)[0].answer_start == "b"
+    with pytest.raises(ConfigError, match="only route `generate`"):
+        prompts_of(Workload.model_validate(fields | {"route": "chat"}), seed=0)
 
 
 def test_the_original_prompts_are_word_for_word() -> None:

@@ -198,3 +198,17 @@ def test_an_open_loop_has_no_concurrency(tmp_path):
     assert loads == ((1, 1.0), (1, 2.0))
     (fault,) = faults(tmp_path, text + "    concurrency: [4]\n")
     assert "use two workloads" in fault.what
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("", "set a `temperature`"),
+        ("    temperature: 1\n    route: chat\n", "by token ids"),
+        ("    temperature: 1\n    arrivals_per_s: [1]\n", "closed loop"),
+    ],
+)
+def test_draws_must_be_comparable(tmp_path, keys, words):
+    """Greedy answers, answers without ids and open loops make no samples of a distribution."""
+    (fault,) = faults(tmp_path, VALID.rstrip() + "\n    draws: 200\n" + keys)
+    assert words in fault.what

@@ -163,3 +163,13 @@ def test_answers_of_a_fixed_length_are_counted_apart(tmp_path):
         server, spec, cell_id(workload="longform"), "k", lambda *_: (request_record(),)
     )
     assert other.cell.workload_class == "longform"
+
+
+def test_draws_of_a_prompt_may_be_cached(tmp_path):
+    """Nothing of them is timed; the same cell without draws would not have been cold."""
+    cached = request_record(cached_tokens=100)
+    drawn = bench(tmp_path / "a", "workloads: {short: {draws: 20, temperature: 1}}")
+    result = measure_one(live(), drawn, cell_id(), "k", lambda *_: (cached,))
+    assert (result.cell.status, result.cell.workload_class) == (Status.OK, "drawn")
+    result = measure_one(live(), bench(tmp_path / "b"), cell_id(), "k", lambda *_: (cached,))
+    assert result.cell.status is Status.NOT_COLD

@@ -202,3 +202,24 @@ def test_a_cell_follows_recorded_arrivals(scripted: Any, tokenizer: Any, task: A
     )
     records = measure_cell(scripted(by=lambda _: "yes"), tokenizer, asked)
     assert [record.prompt_id for record in records] == ["4", "3", "2", "1", "0"]
+
+
+def test_draws_ask_each_prompt_again_and_again(scripted, tokenizer, task):
+    """20 times two prompts, each request with a seed of its own, another launch with others."""
+    drawn = {"draws": 20, "temperature": 1.0}
+    seeds = []
+    for launch in (1, 2):
+        client = scripted(by=str)
+        records = measure_cell(client, tokenizer, task(*PROMPTS[:2], launch=launch, **drawn))
+        assert sorted(record.prompt_id for record in records) == ["p0"] * 20 + ["p1"] * 20
+        seeds += [sampling.seed for sampling in client.samplings]
+    assert len(set(seeds)) == 80
+
+
+def test_a_started_answer_is_sent_with_the_prompt(scripted, tokenizer, task):
+    """The server goes on from it; its words are no part of what it answered."""
+    prompt = Prompt(id="p", turns=("A story?",), answer_start="Once upon")
+    client = scripted("a time")
+    (record,) = measure_cell(client, tokenizer, task(prompt))
+    assert client.asked[0].endswith("assistant\nOnce upon")
+    assert record.text == "a time"
