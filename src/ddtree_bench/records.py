@@ -282,7 +282,7 @@ class Launch(Record):
     identity: dict[str, Any] = {}
     """Facts read from the running server (`/server_info`), the ones that matter."""
     machine: dict[str, Any] = {}
-    """CPU, kernel, GPUs, package versions, git commit, model hashes."""
+    """CPU, kernel, GPUs, package versions, git commit, hashes of models and prompt files."""
     startup: Startup | None = None
     """None: no log of ours (attached), or the server was never started."""
     findings: tuple[Finding, ...] = ()

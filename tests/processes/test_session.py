@@ -70,6 +70,7 @@ def test_a_good_session_is_whole(tmp_path):
     assert launch.identity["speculative_num_draft_tokens"] == 8
     assert launch.ready_after_s is not None
     assert launch.machine["cpu_model"]
+    assert launch.machine["prompts"] == session.spec.prompts_sha256
     assert launch.argv[1:3] == ("-m", "ddtree.server")
     assert "OMP_NUM_THREADS" not in launch.environment
 
