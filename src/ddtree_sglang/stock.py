@@ -20,7 +20,6 @@ class Arguments(Protocol):
     model_path: str
     device: str
     pp_size: int
-    tp_size: int
     page_size: int | None
     enable_dp_attention: bool
     enable_two_batch_overlap: bool
@@ -42,6 +41,15 @@ class Arguments(Protocol):
 
     def override(self, source: str, **fields: object) -> None:
         """Change fields after SGLang has resolved them."""
+
+
+class RankGroup(Protocol):
+    """`GroupCoordinator`, the ranks of a tensor-parallel group."""
+
+    world_size: int
+
+    def all_gather_into_tensor(self, output: Tensor, input: Tensor) -> None:
+        """Write the inputs of all ranks, in their order, into the output of each."""
 
 
 class ModelConfig(Protocol):

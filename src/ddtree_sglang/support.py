@@ -22,11 +22,6 @@ _REFUSED: Final[tuple[tuple[str, Callable[[Arguments], bool], str], ...]] = (
         "the drafter needs features of all of the target's layers in one process",
     ),
     (
-        "--tp-size",
-        lambda args: args.tp_size != 1,
-        "candidates are ranked over the whole vocabulary of one process",
-    ),
-    (
         "--enable-dp-attention",
         lambda args: bool(args.enable_dp_attention),
         "idle ranks would have to verify empty trees",

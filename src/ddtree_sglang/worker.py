@@ -17,6 +17,7 @@ from copy import deepcopy
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.kernels.ops.speculative.dflash import _prepare_dflash_draft_block_unchecked
+from sglang.srt.distributed import get_tp_group
 from sglang.srt.model_executor.forward_batch_info import (
     CaptureHiddenMode,
     ForwardBatch,
@@ -36,7 +37,7 @@ from sglang.srt.speculative.spec_utils import (
 from torch import Tensor
 
 from ddtree_sglang.buffers import Step, StepBuffers
-from ddtree_sglang.head import CandidateHead, head_weight
+from ddtree_sglang.head import CandidateHead, head_part
 from ddtree_sglang.options import read_options
 from ddtree_sglang.path import PathBatch, accept_paths
 from ddtree_sglang.planner import TreePlanner
@@ -80,15 +81,16 @@ class DDTreeWorker(DFlashWorkerV2):
     ) -> None:
         """As the parent, then our buffers: the pool's size bounds every batch."""
         super().alloc_memory_pool(memory_pool_config, req_to_token_pool, token_to_kv_pool_allocator)
-        rows, weight = int(req_to_token_pool.size), head_weight(self.model_runner.model)
-        self.head = CandidateHead(weight, self.block_size, self.options.topk, rows=rows)
+        rows, topk = int(req_to_token_pool.size), self.options.topk
+        part = head_part(self.model_runner.model, get_tp_group(), topk)
+        self.head = CandidateHead(part, self.block_size, topk, rows=rows)
         self.buffers = StepBuffers(
             rows,
             self.options.width,
             self.block_size - 1,
-            self.options.topk,
+            topk,
             self.depth,
-            weight.device,
+            part.weight.device,
         )
 
     def init_cuda_graphs(self) -> None:

@@ -32,7 +32,7 @@ def compiled(kernel, pointers, constants, warps):
 longs = dict.fromkeys(
     ("ids", "bonus", "prefix_lens", "tokens", "children", "siblings", "positions"), "*i64"
 )
-floats = dict.fromkeys(("log_probs", "scores", "values", "norms"), "*fp32")
+floats = dict.fromkeys(("log_probs", "scores"), "*fp32")
 grow = lambda width, lanes, warps: compiled(
     tree_kernel._grow, longs | floats | {"mask": "*u8"},
     dict(LEVELS=15, TOPK=8, WIDTH=width, LANES=lanes, RANKS=8, LEVEL_LANES=16, FULL_MASK=True,
@@ -42,7 +42,11 @@ accept = lambda limited: compiled(
         ("predicted", "slots", "path_rows", "path_tokens", "path_bonus", "new_lens", "sources",
          "targets"), "*i64"),
     dict(DEPTH=15, TOPK=8, WIDTH=65, LANES=128, RANK_LANES=8, COUNT_STRIDE=24, LIMITED=limited), 1)
-pieces = dict(PIECES=38, TOPK=8, SLOTS=8, LAST=2**31 - 1)
+parts = dict(TOPK=8, SLOTS=8, WORDS=18, LAST=2**31 - 1)
+merge = lambda count, lanes, final: compiled(
+    candidates_kernel._merge_parts,
+    dict(parts="*fp32", part="*fp32", log_probs="*fp32", ids="*i64"),
+    parts | dict(PARTS=count, PART_LANES=lanes, FINAL=final), 4)
 print(json.dumps({
     "tree 16": grow(16, 16, 1),
     "tree 65": grow(65, 128, 1),
@@ -50,10 +54,12 @@ print(json.dumps({
     "path": accept(False),
     "path with limits": accept(True),
     "pieces": compiled(candidates_kernel._reduce_pieces,
-        floats | {"logits": "*bf16", "stride": "i32", "VOCABULARY": "i32"},
-        pieces | dict(PIECE=4096), 4),
-    "merge": compiled(candidates_kernel._merge_pieces, floats | {"ids": "*i64"},
-        pieces | dict(PIECE_LANES=64, ENTRY_LANES=512), 4),
+        {"logits": "*bf16", "pieces": "*fp32"} | dict.fromkeys(
+            ("stride", "VOCABULARY", "FIRST_TOKEN"), "i32"),
+        parts | dict(PIECE=4096), 4),
+    "merge": merge(38, 64, True),
+    "merge to a rank's part": merge(19, 32, False),
+    "merge of two ranks": merge(2, 2, True),
 }))
 """
 
@@ -67,5 +73,5 @@ def test_the_kernels_compile_and_fit(capability: str, monkeypatch: pytest.Monkey
     )
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout)
-    assert len(shared) == 7
+    assert len(shared) == 9
     assert max(shared.values()) <= SHARED_MEMORY_BYTES, shared

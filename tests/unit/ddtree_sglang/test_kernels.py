@@ -6,8 +6,12 @@ torch = pytest.importorskip("torch", reason="the kernels work on tensors")
 pytest.importorskip("triton", reason="the kernels are written in Triton")
 
 from ddtree_sglang.buffers import StepBuffers  # noqa: E402 - after the checks above
-from ddtree_sglang.candidates import top_candidates  # noqa: E402
-from ddtree_sglang.candidates_kernel import top_candidates_on_gpu  # noqa: E402
+from ddtree_sglang.candidates import merge_parts, reduce_part, top_candidates  # noqa: E402
+from ddtree_sglang.candidates_kernel import (  # noqa: E402
+    merge_parts_on_gpu,
+    reduce_part_on_gpu,
+    top_candidates_on_gpu,
+)
 from ddtree_sglang.path import accept_paths  # noqa: E402
 from ddtree_sglang.path_kernel import accept_paths_on_gpu  # noqa: E402
 from ddtree_sglang.tree import (  # noqa: E402
@@ -139,3 +143,23 @@ def test_the_candidate_kernel_does_what_its_definition_does(
     possible = wanted > -torch.inf
     assert torch.equal(ids[possible], wanted_ids[possible])
     torch.testing.assert_close(log_probs, wanted, atol=5e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("vocabulary", "topk"), [(5, 5), (9000, 3)])
+def test_the_kernel_reduces_a_ranks_part_as_its_definition_does(vocabulary: int, topk: int) -> None:
+    """Logits and ids to the bit, the norm up to the order of its sum; merged, the candidates."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = torch.randn(2, 4, vocabulary, generator=generator).bfloat16().to(DEVICE)
+    parts = torch.empty(2, 4, 2 * topk + 2, device=DEVICE)
+    for rank in range(2):
+        reduce_part_on_gpu(logits[rank], rank * vocabulary, parts[rank])
+        wanted = reduce_part(logits[rank], topk, rank * vocabulary)
+        assert torch.equal(parts[rank, :, :-2].view(torch.int32), wanted[:, :-2].view(torch.int32))
+        norm = parts[rank, :, -2] + parts[rank, :, -1].log()
+        torch.testing.assert_close(norm, wanted[:, -2], atol=5e-6, rtol=1e-6)
+    log_probs = torch.empty(4, topk, device=DEVICE)
+    ids = torch.empty(4, topk, dtype=torch.int64, device=DEVICE)
+    merge_parts_on_gpu(parts, log_probs, ids)
+    wanted_log_probs, wanted_ids = merge_parts(parts)
+    assert torch.equal(ids, wanted_ids)
+    torch.testing.assert_close(log_probs, wanted_log_probs, atol=5e-6, rtol=1e-6)

@@ -12,7 +12,6 @@ def server_args(**changes: object) -> SimpleNamespace:
     """Arguments that DDTREE runs with, and changes to them."""
     fine = {
         "pp_size": 1,
-        "tp_size": 1,
         "page_size": 1,
         "enable_dp_attention": False,
         "enable_custom_logit_processor": False,
@@ -36,7 +35,6 @@ def test_a_plain_server_is_accepted(backend: str | None) -> None:
     ("changes", "message"),
     [
         ({"pp_size": 2}, "--pp-size: the drafter needs features"),
-        ({"tp_size": 2}, "--tp-size: candidates are ranked"),
         ({"page_size": 64}, "--page-size: accepted tokens move slot by slot"),
         ({"enable_dp_attention": True}, "--enable-dp-attention"),
         ({"enable_custom_logit_processor": True}, "--enable-custom-logit-processor"),
@@ -65,8 +63,8 @@ def test_a_backend_without_trees_is_refused(backends: tuple[str, str]) -> None:
 
 def test_all_faults_are_named_at_once() -> None:
     """One start shows everything there is to change."""
-    with pytest.raises(ValueError, match=r"--pp-size.*--tp-size.*fa3"):
-        check_server(server_args(pp_size=2, tp_size=4), ("fa3", None), OPTIONS)
+    with pytest.raises(ValueError, match=r"--pp-size.*--page-size.*fa3"):
+        check_server(server_args(pp_size=2, page_size=4), ("fa3", None), OPTIONS)
 
 
 def test_the_block_is_the_drafters_unless_given() -> None:
