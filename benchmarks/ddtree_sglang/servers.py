@@ -24,10 +24,10 @@ FIRST_PORT = 31900
 COMMON_ARGS = (
     "--dtype bfloat16 --attention-backend triton --sampling-backend pytorch "
     "--grammar-backend none --disable-custom-all-reduce --random-seed 0 "
-    "--max-running-requests 48 --mem-fraction-static 0.6 --max-total-tokens 262144"
+    "--max-running-requests 48 --mem-fraction-static 0.9 --max-total-tokens 131072 --sleep-on-idle"
 )
-"""The last two: SGLang takes a share of what is free when it starts, so servers that start together
-would take each other's; a count of tokens is theirs alone."""
+"""The memory of servers that start together: SGLang wants a share of it left free for all, and a
+count of tokens for itself. An idle server sleeps, or it would take a core from the busy one."""
 START_PATIENCE_S = 240.0
 
 JsonObject = dict[str, object]
@@ -54,17 +54,21 @@ class Launch:
     drafter: str
     out: Path
     common: str = COMMON_ARGS
+    python: str = sys.executable
+    start_s: float = START_PATIENCE_S
 
     def chain(self, block: int = 16, *more: str) -> Plan:
         """A DFLASH server."""
         flags = ("--speculative-algorithm", "DFLASH", *self._draft(block))
         return Plan(f"dflash-b{block}", (*flags, *more))
 
-    def tree(self, budget: int = 15, topk: int = 8, block: int = 16, *more: str) -> Plan:
-        """A DDTREE server; named with its block where that is not 16."""
+    def tree(
+        self, budget: int = 15, topk: int = 8, block: int = 16, *more: str, label: str = ""
+    ) -> Plan:
+        """A DDTREE server; named with its block where that is not 16, and with `label`."""
         sizes = ("--speculative-ddtree-budget", str(budget), "--speculative-ddtree-topk-cap")
         flags = ("--speculative-algorithm", "DDTREE", *self._draft(block), *sizes, str(topk))
-        name = f"ddtree-b{budget}-k{topk}" + (f"-block{block}" if block != 16 else "")
+        name = f"ddtree-b{budget}-k{topk}" + (f"-block{block}" if block != 16 else "") + label
         return Plan(name, (*flags, *more))
 
     def plain(self) -> Plan:
@@ -86,26 +90,33 @@ def post(url: str, body: JsonObject, timeout_s: float = 120.0) -> JsonObject:
 
 
 @contextmanager
-def serving(plans: Sequence[Plan], launch: Launch) -> Iterator[dict[str, str]]:
-    """URL by name of servers that all answer; they start side by side and end with the block.
+def serving(
+    plans: Sequence[Plan], launch: Launch
+) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """URLs by name of the servers that answer, and what is wrong with those that do not.
 
-    Raises:
-        CheckError: one ended or was too slow; says what its log says.
+    They start side by side and end with the block.
     """
     launch.out.mkdir(parents=True, exist_ok=True)
+    urls: dict[str, str] = {}
+    faults: dict[str, str] = {}
     with ExitStack() as stack:
         started = [
             (plan, FIRST_PORT + place, stack.enter_context(_process(plan, place, launch)))
             for place, plan in enumerate(plans)
         ]
+        deadline_s = time.monotonic() + launch.start_s
         for plan, port, process in started:
-            _wait_until_ready(plan, port, process, launch)
-        yield {plan.name: f"http://127.0.0.1:{port}" for plan, port, _ in started}
+            if _answers(port, process, deadline_s):
+                urls[plan.name] = f"http://127.0.0.1:{port}"
+            else:
+                faults[plan.name] = log_text(plan.name, launch)[-3000:]
+        yield urls, faults
 
 
 @contextmanager
 def _process(plan: Plan, place: int, launch: Launch) -> Iterator[subprocess.Popen[bytes]]:
-    argv = [sys.executable, "-m", "sglang.launch_server", "--model-path", launch.target]
+    argv = [launch.python, "-m", "sglang.launch_server", "--model-path", launch.target]
     argv += ["--port", str(FIRST_PORT + place), *launch.common.split(), *plan.args]
     paths = [str(ROOT / "src"), str(ROOT / "src/ddtree_sglang/site")]
     paths += filter(None, [os.environ.get("PYTHONPATH")])
@@ -118,19 +129,17 @@ def _process(plan: Plan, place: int, launch: Launch) -> Iterator[subprocess.Pope
             _stop(process)
 
 
-def _wait_until_ready(
-    plan: Plan, port: int, process: subprocess.Popen[bytes], launch: Launch
-) -> None:
-    begun_s = time.monotonic()
-    while time.monotonic() - begun_s < START_PATIENCE_S:
-        if process.poll() is not None:
-            raise CheckError(f"{plan.name} ended while starting:\n{log_tail(plan.name, launch)}")
+def _answers(port: int, process: subprocess.Popen[bytes], deadline_s: float) -> bool:
+    """Whether a server answers before the deadline; False as soon as it has ended."""
+    while process.poll() is None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                return
+                return True
         except (urllib.error.URLError, OSError):
+            if time.monotonic() > deadline_s:
+                return False
             time.sleep(0.5)
-    raise CheckError(f"{plan.name} did not answer:\n{log_tail(plan.name, launch)}")
+    return False
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -142,7 +151,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def log_tail(name: str, launch: Launch) -> str:
-    """The end of a server's log."""
-    text = (launch.out / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-    return text[-3000:]
+def log_text(name: str, launch: Launch) -> str:
+    """What a server has written."""
+    return (launch.out / f"{name}.log").read_text(encoding="utf-8", errors="replace")

@@ -341,9 +341,11 @@ def load(path: Path) -> list[Event]:
 
 def profile_servers(launch: Launch, plans: Sequence[Plan]) -> None:
     """Run the servers side by side and profile one after the other."""
-    with serving(plans, launch) as urls:
+    with serving(plans, launch) as (urls, faults):
         for name, url in urls.items():
             profile(name, url, launch.out)
+    if faults:
+        raise CheckError("\n".join(f"{name} did not start:\n{why}" for name, why in faults.items()))
 
 
 def main() -> None:

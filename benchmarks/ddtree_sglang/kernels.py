@@ -1,0 +1,114 @@
+"""The kernels on this GPU: equal to their definitions in torch, and how long each takes.
+
+Prints one JSON object; `gpu_check.py` runs it in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+from ddtree_sglang import buffers, candidates, candidates_kernel, tree, tree_kernel
+
+TREE_SIZES = (
+    (1, 16, 8),
+    (8, 9, 4),
+    (32, 16, 8),
+    (1, 65, 8),
+    (48, 65, 8),
+    (32, 33, 1),
+    (1, 256, 16),
+)
+"""Requests, nodes with the root, candidates a depth."""
+HEAD_SIZES = ((15, 49152), (120, 49152), (15, 151936), (480, 151936))
+"""Rows and vocabulary; 15 rows a request."""
+
+
+def time_us(call: Callable[[], object], repeats: int = 200) -> float:
+    """Microseconds of device time a call, launched from a CUDA graph so that the host is out."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            call()
+    begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch's own
+    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    graph.replay()
+    begin.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3 / repeats
+
+
+def check_trees(requests: int, width: int, topk: int) -> tuple[int, float]:
+    """Differences of the tree kernel from its definition, and its microseconds."""
+    log_probs = torch.randn(requests, 15, topk, device="cuda").mul(3).log_softmax(-1)
+    log_probs = log_probs.mul(4).round().div(4).sort(-1, descending=True).values  # with ties
+    tokens = torch.randint(0, 50000, log_probs.shape, device="cuda")
+    bonus = torch.randint(0, 50000, (requests,), device="cuda")
+    prefix = torch.randint(1, 5000, (requests,), device="cuda")
+    cells = int((width * (prefix + width)).sum())
+    mask, wanted_mask = (torch.zeros(cells, dtype=torch.uint8, device="cuda") for _ in range(2))
+    step = buffers.StepBuffers(requests, width, 15, topk, 15, mask.device).next(requests)
+    wanted = tree.grow_trees(log_probs, tokens, bonus, width)
+    tree.write_full_mask(tree.ancestor_mask(wanted), prefix, wanted_mask)
+
+    def grow() -> None:
+        tree_kernel.grow_trees_on_gpu(log_probs, tokens, bonus, prefix, mask, step, full_mask=True)
+
+    grow()
+    fields = ("tokens", "parents", "depths", "ranks", "scores", "children", "siblings")
+    pairs = [(getattr(step.trees, name), getattr(wanted, name)) for name in fields]
+    pairs += [(mask, wanted_mask), (step.positions, prefix[:, None] + wanted.depths)]
+    pairs += [(step.counts[:, :16], tree.count_nodes(wanted, 15))]
+    return sum(not torch.equal(x, y) for x, y in pairs), time_us(grow)
+
+
+def check_candidates(rows: int, vocabulary: int) -> tuple[int, float, float]:
+    """Differences of the candidate kernel from its definition, its microseconds, and torch's."""
+    logits = torch.randn(rows, vocabulary, device="cuda").bfloat16()
+    log_probs = torch.empty(rows, 8, device="cuda")
+    ids = torch.empty(rows, 8, dtype=torch.int64, device="cuda")
+
+    def rank() -> None:
+        candidates_kernel.top_candidates_on_gpu(logits, log_probs, ids)
+
+    def rank_by_torch() -> None:
+        logits.topk(8)
+        logits.float().logsumexp(-1)
+
+    rank()
+    wanted, wanted_ids = candidates.top_candidates(logits, 8)
+    wrong = int(not torch.equal(ids, wanted_ids))
+    wrong += not torch.allclose(log_probs, wanted, atol=1e-4)
+    return wrong, time_us(rank, 50), time_us(rank_by_torch, 50)
+
+
+def check_kernels() -> dict[str, object]:
+    """Differences of all kernels from their definitions in torch, and times."""
+    torch.manual_seed(0)
+    found: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    wrong = 0
+    for requests, width, topk in TREE_SIZES:
+        differences, us = check_trees(requests, width, topk)
+        wrong += differences
+        found[f"tree_us R={requests} B={width - 1} K={topk}"] = us
+    for rows, vocabulary in HEAD_SIZES:
+        differences, us, torch_us = check_candidates(rows, vocabulary)
+        wrong += differences
+        found[f"candidates_us rows={rows} V={vocabulary}"] = us
+        found[f"torch_topk_us rows={rows} V={vocabulary}"] = torch_us
+    found["wrong"] = wrong
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(check_kernels()))

@@ -1,0 +1,137 @@
+"""What the GPU check reckons, without a GPU."""
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[3] / "benchmarks" / "ddtree_sglang"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # they import each other by name
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _modules() -> None:
+    for name in ("servers", "asking", "estimates", "findings", "run", "sameness", "soak"):
+        load(name)
+
+
+def test_a_ratio_of_pooled_figures() -> None:
+    """Seconds a step, pooled: (3 + 9) ÷ (2 + 4) = 2 against (4 + 2) ÷ (4 + 2) = 1."""
+    estimates = sys.modules["estimates"]
+    found = estimates.ratio(estimates.Sums([3, 9], [2, 4]), estimates.Sums([4, 2], [4, 2]))
+    assert found.value == pytest.approx(2)
+    assert found.low <= 2 <= found.high
+    swapped = estimates.ratio(estimates.Sums([4, 2], [4, 2]), estimates.Sums([3, 9], [2, 4]))
+    assert swapped.value == pytest.approx(1 / 2)
+
+
+def test_intervals_of_a_ratio_hold_the_truth() -> None:
+    """Of 200 samples of 30 pairs 95 % should; fewer than 88 % by chance once in 1e5."""
+    estimates = sys.modules["estimates"]
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(200):
+        steps = rng.integers(20, 60, 30)
+        slow, fast = (steps * mean * rng.lognormal(0, 0.1, 30) for mean in (1.2, 1.0))
+        found = estimates.ratio(estimates.Sums(slow, steps), estimates.Sums(fast, steps))
+        held += found.low <= 1.2 <= found.high
+    assert held >= 176
+
+
+def test_equal_distributions_are_told_from_others() -> None:
+    """Rare values count as one; a shift of a fifth of the draws is seen."""
+    scipy_stats = pytest.importorskip("scipy.stats")
+    estimates = sys.modules["estimates"]
+    some = Counter({(1,): 500, (2,): 480, **{(n,): 1 for n in range(10, 30)}})
+    same = Counter({(1,): 510, (2,): 470, **{(n,): 1 for n in range(40, 60)}})
+    other = Counter({(1,): 700, (2,): 280, **{(n,): 1 for n in range(10, 30)}})
+    assert estimates.same_distribution(some, same) > 0.5
+    assert estimates.same_distribution(some, other) < 1e-9
+    table = [[500, 480, 20], [510, 470, 20]]
+    assert estimates.same_distribution(some, same) == pytest.approx(
+        scipy_stats.chi2_contingency(table).pvalue
+    )
+
+
+def test_trees_are_compared_up_to_where_the_texts_part() -> None:
+    """A tree hangs on the text before it; behind the parting, two trees have nothing in common."""
+    asking, sameness = sys.modules["asking"], sys.modules["sameness"]
+
+    def answer(ids: tuple[int, ...], third: int) -> object:
+        step = {"tokens": [1, 2], "parents": [-1, 0], "path": [0, 1]}
+        trace = [None, step, None, step | {"tokens": [1, third]}, step]
+        return asking.Answer(ids, 3, 2, 0.0, 0.0, 1.0, {"ddtree_trace": trace})
+
+    whole = answer((5, 6, 7, 8, 9), third=4)
+    assert sameness.equal_trees(whole, answer((5, 6, 7, 8, 9), third=4)) == (3, 3)
+    assert sameness.equal_trees(whole, answer((5, 6, 7, 8, 9), third=3)) == (2, 3)
+    assert sameness.equal_trees(whole, answer((5, 6, 7, 0, 9), third=3)) == (1, 1)
+
+
+def test_a_target_says_whether_it_is_met(tmp_path: Path) -> None:
+    """A missed one is written down like the others."""
+    report = sys.modules["findings"].Report()
+    report.target("step", 1.04, least=None, most=1.05)
+    report.target("speed", 1.1, least=1.2, most=None)
+    report.target("reported", 0.5, least=None, most=None)
+    report.write(tmp_path)
+    rows = json.loads((tmp_path / "report.json").read_text())["targets"]
+    assert [row["met"] for row in rows] == [True, False, None]
+
+
+def test_the_soak_mixes_all_kinds() -> None:
+    """Both temperatures, short and long answers, some that are left; the same every time."""
+    asking, soak = sys.modules["asking"], sys.modules["soak"]
+    questions = [asking.Question("q", tuple(range(i, i + 90))) for i in range(10)]
+    orders = soak.orders(questions, 500)
+    assert orders == soak.orders(questions, 500)
+    assert {order.sampling.get("temperature", 0.0) for order in orders} == {0.0, 1.0}
+    assert {order.tokens for order in orders} == set(range(1, soak.MOST_TOKENS + 1))
+    left = sum(order.leave_after is not None for order in orders)
+    assert 5 <= left <= 60  # 25 are expected
+
+
+def test_padding_adds_heads_of_zeros(tmp_path: Path) -> None:
+    """Two key heads of size 2 and four queries become three and six; other weights stay."""
+    padding, source = load("padding"), tmp_path / "model"
+    source.mkdir()
+    config = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 8}
+    (source / "config.json").write_text(json.dumps(config))
+    (source / "tokenizer.json").write_text("{}")
+    bits = np.arange(1, 65, dtype=np.uint16).reshape(8, 8)
+    tensors = {
+        "model.layers.0.self_attn.q_proj.weight": ("BF16", bits),
+        "model.layers.0.self_attn.k_proj.weight": ("BF16", bits[:4]),
+        "model.layers.0.self_attn.o_proj.weight": ("BF16", bits),
+        "model.norm.weight": ("BF16", bits[0]),
+    }
+    padding._write(source / "model.safetensors", {"format": "pt"}, tensors)
+    into = padding.pad_heads(source, tmp_path / "padded", key_heads=3)
+    metadata, padded = padding._read(into / "model.safetensors")
+    shapes = [list(weight.shape) for _, weight in padded.values()]
+    assert shapes == [[12, 8], [6, 8], [8, 12], [8]]
+    for name, (_, weight) in padded.items():
+        own = tensors[name][1]
+        assert np.array_equal(weight[tuple(map(slice, own.shape))], own)
+        assert weight.sum() == own.sum()  # the rest is zero
+    assert metadata == {"format": "pt"}
+    assert json.loads((into / "config.json").read_text()) == config | {
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 2,
+    }
+    assert (into / "tokenizer.json").is_file()
