@@ -142,7 +142,10 @@ REPEAT = _count("repeat", "Repeat", "pass over the prompts within a launch, from
 CELL_KEYS: Final = (SERVER, LAUNCH, WORKLOAD, WORKLOAD_CLASS, CONCURRENCY, REPEAT)
 PROMPT = _text("prompt_id", "Prompt", "id in the prompt file")
 PROMPT_SHA = _text(
-    "prompt_sha256", "Prompt hash", "SHA-256 of the rendered prompt; of the first turn for a unit"
+    "prompt_sha256",
+    "Prompt hash",
+    "SHA-256 of the rendered prompt; of a unit's first prompt, or of those of all its turns where "
+    "recorded replies are replayed",
 )
 STATUS = _text("status", "Status", "code of how it ended")
 SENTENCE = _text("sentence", "What happened", "the status in words")

@@ -29,6 +29,8 @@ class FindingCode(Vocabulary):
     # seen by the session
     NOT_STEADY = "not_steady", "the speed was not steady when the warm-up ended"
     NO_LOGPROBS = "no_logprobs", "the server gave no log probabilities of its answers"
+    OWN_HISTORY = "own_history", "conversations went on with the server's own replies"
+    FOREIGN_HISTORY = "foreign_history", "conversations went on with replies of another model"
     CACHE_UNKNOWN = "cache_unknown", "the prefix cache was not flushed: the server is not ours"
     CLIENT_BOUND = "client_bound", "the client took so much of a core that its times may be late"
     BUSY_HOST = "busy_host", "another process took more than 10 % of a CPU"

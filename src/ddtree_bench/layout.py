@@ -23,6 +23,11 @@ class RunLayout:
         return self.root / "cells"
 
     @property
+    def replies(self) -> Path:
+        """Replies that the baseline gave before the first round."""
+        return self.root / "replies.jsonl"
+
+    @property
     def logprobs(self) -> Path:
         """The store of the target's log probabilities."""
         return self.root / "logprobs"

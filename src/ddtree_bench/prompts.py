@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,7 +22,9 @@ from pydantic import (
 from ddtree_bench.config import Workload
 from ddtree_bench.config.suggest import nearest
 from ddtree_bench.errors import ConfigError, Fault
+from ddtree_bench.hashing import json_sha256
 from ddtree_bench.prompt_sets import Adapter, adapter_of
+from ddtree_bench.replies import read_replies
 from ddtree_bench.workloads.tools import TOOLS
 
 ARRIVED = "timestamp_s"
@@ -144,7 +147,9 @@ class Prompt(_Line):
     turns: Annotated[tuple[Text, ...], Field(min_length=1)]
     """What the user says, one request each; replies go in between."""
     replies: tuple[str, ...] = ()
-    """Recorded answers, one a request, for workloads with `history: recorded`."""
+    """Recorded answers, one a request, for workloads with `history: recorded`; a file of replies
+    adds those that are not here.
+    """
     answer_start: str = ""
     """Text with which the answer begins (route `generate`); the server goes on from there."""
     system: Text | None = None
@@ -163,6 +168,17 @@ class Prompt(_Line):
         if self.answer_start and (len(self.turns) > 1 or self.tools):
             raise ValueError("`answer_start` is for a prompt with a single answer")
         return self
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a reply may be followed by another request."""
+        return len(self.turns) > 1 or bool(self.tools or self.recorded_calls)
+
+    @property
+    def questions_sha256(self) -> str:
+        """Hash of what is asked, to which recorded replies belong."""
+        asked = self.model_dump(include={"turns", "system", "tools", "recorded_calls"})
+        return json_sha256(asked)
 
     @property
     def arrived_s(self) -> float | None:
@@ -195,8 +211,7 @@ def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
     """The prompts that a workload asks: its file's, sampled.
 
     Raises:
-        ConfigError: the file is missing or faulty, too small, or lacks the replies of
-            `history: recorded`, or starts answers on route `chat`.
+        ConfigError: a file is missing or faulty, too small, or starts answers on route `chat`.
     """
     path = Path(workload.prompts)
     prompts = draw(load_prompts(path, workload.prompt_format), workload.sample, seed)
@@ -207,32 +222,46 @@ def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
     if workload.arrivals == "recorded" and untimed:
         what = f'"{untimed[0]}" has no tag `{ARRIVED}` with a time in seconds'
         raise ConfigError([Fault(str(path), None, "tags", what)])
-    if workload.history == "recorded":
-        lacking = [prompt.id for prompt in prompts if len(prompt.replies) < len(prompt.turns)]
-        if lacking:
-            what = (
-                f'"{lacking[0]}" has no recorded replies ({len(lacking)} of {len(prompts)} '
-                "prompts); write them with `python -m ddtree_bench.workloads.history`"
-            )
-            raise ConfigError([Fault(str(path), None, "replies", what)])
     started = [prompt.id for prompt in prompts if prompt.answer_start]
     if started and workload.route == "chat":
         what = f'"{started[0]}": only route `generate` can start an answer'
         raise ConfigError([Fault(str(path), None, "answer_start", what)])
-    return prompts
+    return _with_replies(prompts, workload) if workload.replays else prompts
+
+
+def conversations(workload: Workload, seed: int) -> list[Prompt]:
+    """Those of `prompts_of(workload, seed)` in which a reply may be followed by a request."""
+    return [prompt for prompt in prompts_of(workload, seed) if prompt.goes_on]
+
+
+def _with_replies(prompts: Sequence[Prompt], workload: Workload) -> tuple[Prompt, ...]:
+    """The prompts, conversations without replies of their own with those of the files."""
+    known = read_replies(map(Path, workload.replies))
+    return tuple(
+        prompt.model_copy(update={"replies": known[prompt.questions_sha256].replies})
+        if prompt.goes_on and not prompt.replies and prompt.questions_sha256 in known
+        else prompt
+        for prompt in prompts
+    )
 
 
 def load_prompts(path: Path, prompt_format: str = "prompts") -> tuple[Prompt, ...]:
-    """The prompts of a file, in its order.
+    """The prompts of a file, in its order; read once while it stays the same.
 
     Raises:
         ConfigError: the file is missing or empty, or entries are no prompts; holds all faults.
     """
-    adapter = adapter_of(prompt_format)
     try:
-        text = path.read_text(encoding="utf-8")
+        stat = path.stat()
     except FileNotFoundError:
         raise ConfigError([Fault(str(path), None, "", "there is no such file")]) from None
+    return _load_version(path, prompt_format, stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _load_version(path: Path, prompt_format: str, size: int, mtime_ns: int) -> tuple[Prompt, ...]:
+    adapter = adapter_of(prompt_format)
+    text = path.read_text(encoding="utf-8")
     try:
         parsed = [_prompt(str(path), *entry, adapter) for entry in adapter.entries(text)]
     except json.JSONDecodeError as error:

@@ -44,6 +44,23 @@ def test_rounds_are_mirrored(done):
     assert [name for name, _ in started] == ["ar", "chain", "tree", "tree", "chain", "ar"]
 
 
+def test_replies_are_recorded_once_before_the_first_round(project):
+    """What conversations go on with comes first; a change of the analysis does not ask again."""
+    talk = '{"id": "talk", "turns": ["one?", "two?"]}\n'
+    (project.folder / "prompts.jsonl").write_text(talk, encoding="utf-8")
+    del project.config["servers"]["tree"], project.config["workloads"]["longform"]
+    project.config |= {"protocol": {"launches": 1, **STEADY}, "analysis": {"baseline": "ar"}}
+    project.run("--until", "session")
+    recorded = (project.folder / "results/demo/replies.jsonl").stat().st_mtime
+    assert project.launch("ar")["started_unix_s"] > recorded
+    codes = {found["code"] for found in project.launch("chain")["findings"]}
+    assert not codes & {"own_history", "foreign_history"}
+    project.config["analysis"]["margin"] = 0.1
+    assert not {"replies", "session chain-1"} & set(project.planned())
+    project.config["workloads"]["short"]["history"] = "own"
+    assert {"session ar-1", "session chain-1"} <= set(project.planned())
+
+
 @pytest.mark.heavy
 def test_servers_never_run_side_by_side(project):
     """The gpu resource serialises sessions whatever --cores says."""

@@ -95,6 +95,58 @@ def test_a_third_round_only_where_intervals_are_wide(fake, width, third):
     assert (cells == "") == (third == "not_needed")
 
 
+def second_prompts(fake):
+    """Hashes of the second turns' rendered prompts, by server and launch."""
+    found = {}
+    for path in fake.folder.glob("results/fake/sessions/*/*/cells.jsonl"):
+        lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        second = {line["prompt_sha256"] for line in lines if line.get("turn") == 1}
+        found[path.parts[-3], path.parts[-2]] = second
+    return found
+
+
+def talking(fake, **workload):
+    """Servers that answer differently, in a conversation."""
+    prompts = fake.folder / "prompts.jsonl"
+    prompts.write_text('{"id": "talk", "turns": ["one?", "two?"]}', encoding="utf-8")
+    fake.config["servers"]["b"]["args"] = ["--tokens", "5"]
+    fake.config["workloads"]["short"] |= {"class": "multiturn", **workload}
+
+
+def test_all_servers_go_on_with_the_baselines_replies(fake, capfd):
+    """The second turns' prompts are one and the same; recorded once, before the first round."""
+    talking(fake)
+    fake.config["protocol"]["launches"] = 1
+    assert main(fake.arguments()) == 0
+    assert "1 of 1 conversations have recorded replies" in capfd.readouterr().err
+    fake.config["protocol"]["launches"] = 2
+    assert main(fake.arguments()) == 0
+    assert "replies" not in capfd.readouterr().err
+    found = second_prompts(fake)
+    assert len(found) == 4
+    assert len(set.union(*found.values())) == 1
+
+
+def test_with_their_own_histories_servers_are_asked_differently(fake):
+    """The second mode: what a server said is what it goes on with."""
+    talking(fake, history="own")
+    fake.config["protocol"]["launches"] = 1
+    assert main(fake.arguments()) == 0
+    found = second_prompts(fake)
+    assert found["a", "launch-1"] != found["b", "launch-1"]
+
+
+def test_a_baseline_that_gives_no_replies_stops_nobody(fake):
+    """The other server goes on with its own, and its launch says so."""
+    talking(fake)
+    fake.config["servers"]["a"]["args"] = ["--fault", f"die@{FIRST_MEASURED}"]
+    fake.config["protocol"]["launches"] = 1
+    assert main(fake.arguments()) == 0
+    launch = json.loads((fake.session("b", 1) / "launch.json").read_text(encoding="utf-8"))
+    assert "own_history" in [found["code"] for found in launch["findings"]]
+    assert launch["status"] == "ok"
+
+
 def test_a_failing_server_does_not_stop_the_others(fake):
     """Its failure is recorded, the other server is measured."""
     fake.config["servers"]["a"]["args"] = ["--fault", f"die@{FIRST_MEASURED}"]

@@ -17,6 +17,7 @@ from ddtree_bench.config import load_config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.hashing import json_sha256
 from ddtree_bench.layout import RunLayout
+from ddtree_bench.rounds import replies
 from ddtree_bench.rounds.schedule import schedule_of
 from ddtree_bench.session.spec import SessionSpec
 
@@ -34,6 +35,8 @@ try:
     )
     TURNS = {(turn.server, turn.launch): turn for turn in schedule_of(CONFIG)}
     SPECS = {turn: SessionSpec.of(CONFIG, *turn) for turn in TURNS}
+    # what decides the replies that conversations go on with; empty if there are all
+    REPLIES = replies.fingerprint(CONFIG)
 except BenchError as error:
     raise WorkflowError(str(error)) from error
 
@@ -66,7 +69,14 @@ def turn_priority(wildcards):
 
 def made_models(wildcards):
     """Weights that a session needs and a rule of this workflow makes."""
-    server = SPECS[turn_of(wildcards)].server
+    return made_weights(SPECS[turn_of(wildcards)].server)
+
+
+def baseline_models(wildcards):
+    return made_weights(CONFIG.servers[CONFIG.analysis.baseline])
+
+
+def made_weights(server):
     made = {TARGET_MODEL: rules.target_model.output.weights}
     return [made[folder] for folder in (server.model, server.drafter) if folder in made]
 

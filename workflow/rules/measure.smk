@@ -19,11 +19,34 @@ rule session_spec:
         "../scripts/session_spec.py"
 
 
+rule replies:
+    """Hold conversations once with the baseline, for all servers to go on with its replies."""
+    input:
+        config=ancient(RUN.root / "config.json"),
+        models=baseline_models,
+    output:
+        replies=RUN.replies,
+    log:
+        f"{LOGS}/replies.log",
+    retries: CONFIG.protocol.attempts - 1
+    conda:
+        "../../envs/workflow.yaml"
+    resources:
+        gpu=1,
+        attempt=attempt_number,
+    params:
+        asked=REPLIES,
+    shell:
+        "python -m ddtree_bench.rounds.replies {input.config} --results results"
+        " --attempt {resources.attempt} 2>&1 | tee -i {log} >&2"
+
+
 rule session:
     """Measure one launch of one server; a server that fails is a result, not a broken DAG."""
     input:
         spec=rules.session_spec.output.spec,
         models=made_models,
+        replies=rules.replies.output.replies if REPLIES else [],
         # all sessions become ready together, so that priority alone decides their order
         together=ancient(SPEC_FILES),
     output:

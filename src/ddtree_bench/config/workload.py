@@ -90,11 +90,16 @@ class Workload(Section):
     rounds: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
         None, description="Rounds that measure this workload; default: all."
     )
-    history: Literal["own", "recorded"] = Field(
-        "own",
-        description="What a conversation goes on with: the server's `own` replies, or those that "
-        "`python -m ddtree_bench.workloads.history` has put into the prompt file (`recorded`), "
-        "which gives every server the same prompts.",
+    history: Literal["own", "recorded"] | None = Field(
+        None,
+        description="What a conversation goes on with: `recorded` replies of the baseline, so that "
+        "every server is asked the same in every turn and every turn is paired, or the server's "
+        "`own`. Default: `recorded`; `own` with `tool_route: openai`.",
+    )
+    replies: tuple[str, ...] = Field(
+        (),
+        description="Files of replies that were recorded before (docs/workloads.md). Conversations "
+        "that none of them holds are held once with the baseline, before the first round.",
     )
     thinking: bool | None = Field(
         None,
@@ -127,6 +132,12 @@ class Workload(Section):
         if self.draws is not None:
             return DRAWN
         return FIXED_LENGTH if self.ignore_eos else self.workload_class
+
+    @property
+    def replays(self) -> bool:
+        """Whether conversations go on with recorded replies, where there are any."""
+        default = "own" if self.tool_route == "openai" else "recorded"
+        return (self.history or default) == "recorded"
 
     @property
     def loads(self) -> tuple[tuple[int, float | None], ...]:
@@ -163,7 +174,7 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _tools_go_by_chat(self) -> Self:
-        if self.tool_route == "openai" and (self.route, self.history) != ("chat", "own"):
+        if self.tool_route == "openai" and (self.route != "chat" or self.replays):
             raise ValueError("`tool_route: openai` needs `route: chat` and `history: own`")
         return self
 

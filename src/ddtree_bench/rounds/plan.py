@@ -17,6 +17,7 @@ from ddtree_bench.config import Config, Workload, load_config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.prompts import prompts_of
+from ddtree_bench.rounds.replies import lacking
 from ddtree_bench.rounds.schedule import Turn, schedule_of
 from ddtree_bench.session.cells import cells_of
 from ddtree_bench.session.spec import SessionSpec
@@ -112,6 +113,10 @@ def render(config: Config, sessions: tuple[PlannedSession, ...]) -> Iterator[str
             f"{'' if session.measured_before else '  (assumed)'}"
             f"{'  (if needed)' if session.if_needed else ''}"
         )
+    talks = sum(map(len, lacking(config).values()))
+    if talks:
+        baseline = config.analysis.baseline
+        yield f"before them {baseline} holds {talks} conversations once, for their replies"
     minutes = sum(session.expected_s for session in sessions) / 60
     requests = sum(session.most_requests for session in sessions)
     tokens = sum(session.most_tokens for session in sessions)

@@ -10,7 +10,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddtree_bench.config import Config
@@ -18,6 +18,7 @@ from ddtree_bench.config.suggest import nearest
 from ddtree_bench.errors import ConfigError, Fault
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.rounds.plan import plan
+from ddtree_bench.rounds.replies import Recording, is_recorded, record
 from ddtree_bench.rounds.schedule import Turn, schedule_of
 from ddtree_bench.server.deadline import Deadline
 from ddtree_bench.session.spec import SessionSpec
@@ -72,6 +73,8 @@ def run_rounds(rounds: Rounds) -> int:
     _check_names(rounds)
     for turn in rounds.turns:
         _write_spec(rounds, turn)
+    if not _record_replies(rounds):
+        return 1
     waiting = [turn for turn in rounds.turns if not rounds.is_finished(turn)]
     _say(f"{len(rounds.turns)} sessions, {len(rounds.turns) - len(waiting)} finished before")
     for number, turn in enumerate(waiting, 1):
@@ -86,6 +89,22 @@ def run_rounds(rounds: Rounds) -> int:
     for turn in missing:
         _say(f"{turn.server} launch {turn.launch}: no result, see what it said above")
     return 1 if missing else 0
+
+
+def _record_replies(rounds: Rounds) -> bool:
+    """Record what conversations go on with, if that is to be done; False for want of time."""
+    recording = Recording(rounds.config, rounds.results)
+    if is_recorded(recording):
+        return True
+    expected_s, left_s = rounds.expected_s(schedule_of(rounds.config)[0]), rounds.deadline.left_s
+    if expected_s > left_s:
+        _say(f"replies: at most about {expected_s:.0f} s, {left_s:.0f} s left; call again to go on")
+        return False
+    _say(f"replies of {rounds.config.analysis.baseline}, for conversations to go on with")
+    for attempt in range(1, rounds.config.protocol.attempts + 1):
+        if record(replace(recording, attempt=attempt)) != TRY_AGAIN:
+            break
+    return True
 
 
 def _check_names(rounds: Rounds) -> None:

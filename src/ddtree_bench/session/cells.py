@@ -14,8 +14,10 @@ _PLACES = {"model": "model_sha256", "drafter": "drafter_sha256", "tokenizer": "t
 """Folders of a server and the fact that replaces each: a moved folder holds the same weights."""
 
 _SERVER_LEFT_OUT = {"title", "startup_timeout_s", "python", "api_key_env"}
-_WORKLOAD_LEFT_OUT = {"prompts", "concurrency", "arrivals_per_s", "repeats", "rounds"}
-"""The prompts' hash stands for their file; the rest is in the cell's own name."""
+_WORKLOAD_LEFT_OUT = {
+    "prompts", "replies", "history", "concurrency", "arrivals_per_s", "repeats", "rounds",
+}  # fmt: skip
+"""Hashes stand for files and for what conversations go on with; the rest is the cell's own name."""
 _WORKLOAD_LATER = ("ignore_eos", "draws", "tool_route", "arrivals")
 """Keys that older cells did not have: at their default they are no part of a key."""
 _PROTOCOL_KEPT = {"seed", "flush_cache", "warmup"}
@@ -53,12 +55,16 @@ def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
         for name in _WORKLOAD_LATER
         if getattr(workload, name) == Workload.model_fields[name].default
     }
+    replies = spec.replies_sha256.get(cell.workload)
+    # a workload without conversations is the same whatever they would go on with
+    history = {"history": "own"} if replies is None else {"history": "recorded", "replies": replies}
+    asked = workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT | unset)
     idle = set() if spec.server.engine == "attach" else {"may_flush"}
     return json_sha256(
         {
             "protocol": spec.protocol_version,
             "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known | idle),
-            "workload": workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT | unset),
+            "workload": {**asked, **history},
             "prompts_sha256": spec.prompts_sha256[cell.workload],
             "how": spec.protocol.model_dump(include=_PROTOCOL_KEPT),
             "cell": cell.model_dump(exclude_none=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ddtree_bench.server.engines import check_machine, command
 from ddtree_bench.server.machine import decisive_facts, machine_facts
 from ddtree_bench.server.preflight import check_sglang
 from ddtree_bench.session.cells import cell_key, cells_of
+from ddtree_bench.session.histories import history_findings
 from ddtree_bench.session.launch import LaunchNotes, Live, launched
 from ddtree_bench.session.logprob_pass import LogprobStore, record_logprobs, recorded
 from ddtree_bench.session.logprobs import write_logprobs
@@ -43,19 +44,24 @@ class Session:
     measure: Measure = measure_cell
 
     @property
+    def layout(self) -> RunLayout:
+        """Where the run's files go."""
+        return RunLayout.of(self.spec.run, self.results)
+
+    @property
     def folder(self) -> Path:
         """Where the outputs go."""
-        return RunLayout.of(self.spec.run, self.results).session(self.spec.name, self.spec.launch)
+        return self.layout.session(self.spec.name, self.spec.launch)
 
     @property
     def store(self) -> CellStore:
         """Where finished cells are kept."""
-        return CellStore(RunLayout.of(self.spec.run, self.results).cells)
+        return CellStore(self.layout.cells)
 
     @property
     def logprobs(self) -> LogprobStore:
         """Where the target's log probabilities are kept."""
-        return LogprobStore(RunLayout.of(self.spec.run, self.results).logprobs)
+        return LogprobStore(self.layout.logprobs)
 
     @property
     def kept_launch(self) -> Path:
@@ -65,7 +71,9 @@ class Session:
     def notes(self, machine: dict[str, Any]) -> LaunchNotes:
         """Empty notes of this attempt's launch."""
         log_path = self.folder / f"attempt-{self.attempt}.server.log"
-        return LaunchNotes(self.spec, self.attempt, log_path, machine)
+        notes = LaunchNotes(self.spec, self.attempt, log_path, machine)
+        notes.findings += history_findings(self.spec, machine.get("model_sha256"))
+        return notes
 
 
 @dataclass(slots=True)
@@ -100,6 +108,7 @@ def run(session: Session) -> int:
         ConfigError: the prompts are not those of the spec, or SGLang does not know a flag.
         MachineError: this machine lacks something.
     """
+    session = replace(session, spec=session.spec.with_replies(session.layout.replies))
     spec, store = session.spec, session.store
     check_prompts(spec)
     check_machine(spec.server)

@@ -11,7 +11,8 @@ from pydantic import Field
 from ddtree_bench import PROTOCOL
 from ddtree_bench.config import Config, Protocol, Server, Workload
 from ddtree_bench.config.base import Section
-from ddtree_bench.hashing import file_sha256
+from ddtree_bench.hashing import file_sha256, json_sha256
+from ddtree_bench.prompts import conversations
 
 NOT_MEASURED = {"title"}
 """Keys of a server that cannot change its numbers; a new title measures nothing again."""
@@ -28,6 +29,8 @@ class SessionSpec(Section):
     workloads: dict[str, Workload]
     prompts_sha256: dict[str, str]
     """Of each workload's prompt file, so that edited prompts are measured again."""
+    replies_sha256: dict[str, str] = Field(default_factory=dict)
+    """Of the replies that each workload's conversations go on with; only where they do."""
     protocol: Protocol
     needed_by: Config | None = None
     """The run whose intervals tell whether this round is needed; None: it is in any case."""
@@ -51,10 +54,26 @@ class SessionSpec(Section):
             prompts_sha256={
                 key: file_sha256(Path(workload.prompts)) for key, workload in workloads.items()
             },
+            replies_sha256=_replies_sha256(workloads, config.protocol.seed),
             protocol=config.protocol,
             needed_by=_untitled(config) if launch > config.protocol.launches else None,
             logprobs_of=_first_asked(workloads, launch) if _records(config, name) else (),
         )
+
+    def with_replies(self, recorded: Path) -> Self:
+        """The spec, its conversations going on with the replies of this file, if it is there.
+
+        Files of replies that the configuration names go before it.
+
+        Raises ConfigError if a file is faulty.
+        """
+        more = (str(recorded),) if recorded.exists() else ()
+        workloads = {
+            name: workload.model_copy(update={"replies": (*workload.replies, *more)})
+            for name, workload in self.workloads.items()
+        }
+        hashes = _replies_sha256(workloads, self.protocol.seed)
+        return self.model_copy(update={"workloads": workloads, "replies_sha256": hashes})
 
     @property
     def flushes_cache(self) -> bool:
@@ -65,6 +84,15 @@ class SessionSpec(Section):
     def to_json(self) -> str:
         """The spec as JSON text; equal specs give equal text."""
         return self.model_dump_json(by_alias=True, indent=1) + "\n"
+
+
+def _replies_sha256(workloads: Mapping[str, Workload], seed: int) -> dict[str, str]:
+    """Hashes by workload, of those that replay conversations."""
+    return {
+        name: json_sha256({prompt.id: prompt.replies for prompt in talks})
+        for name, workload in workloads.items()
+        if workload.replays and (talks := conversations(workload, seed))
+    }
 
 
 def _untitled(config: Config) -> Config:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ddtree_bench.columns import CELLS, ENVIRONMENT, FAILURES, REQUESTS, SERVERS, UNITS
 from ddtree_bench.config import Config
+from ddtree_bench.hashing import json_sha256
 from ddtree_bench.metrics import derive, produced_tokens
 from ddtree_bench.records import CellId, CellRecord, Launch, RequestRecord
 from ddtree_bench.session.store import MeasuredCell
@@ -57,8 +58,12 @@ class RawTables:
         self.add_failures(measured, launch)
         self._cells.add(**keys, **_cell_row(measured))
         if is_sound(measured):
-            for row in _unit_rows(requests):
+            for row in _unit_rows(requests, replays=self._replays(cell.cell.workload)):
                 self._units.add(**keys, **row)
+
+    def _replays(self, workload: str) -> bool:
+        known = self._config.workloads.get(workload)
+        return known is not None and known.replays
 
     def add_failures(self, measured: MeasuredCell, launch: Launch) -> None:
         """Take only what did not end well in a cell."""
@@ -157,18 +162,23 @@ def _request_row(request: RequestRecord, *, plain: bool) -> dict[str, Value]:
     }
 
 
-def _unit_rows(requests: Sequence[RequestRecord]) -> Iterator[dict[str, Value]]:
-    """A row a prompt unit, from the requests of a sound cell."""
+def _unit_rows(requests: Sequence[RequestRecord], *, replays: bool) -> Iterator[dict[str, Value]]:
+    """A row a prompt unit, from the requests of a sound cell.
+
+    Servers that replay a conversation are paired on equal prompts in all of its turns; with their
+    own histories, on its first prompt: what follows is each server's own doing.
+    """
     units: dict[str, list[RequestRecord]] = {}
     for request in requests:
         units.setdefault(request.prompt_id, []).append(request)
-    for prompt_id, members in units.items():
+    for prompt_id, some in units.items():
+        members = sorted(some, key=lambda request: request.turn)
         tokens = _sum(request.completion_tokens for request in members)
         seconds = sum(request.end_s for request in members)
         specs = [request.spec for request in members]
         yield {
             "prompt_id": prompt_id,
-            "prompt_sha256": min(members, key=lambda request: request.turn).prompt_sha256,
+            "prompt_sha256": _asked_sha256(members if replays else members[:1]),
             "requests": len(members),
             "completion_tokens": tokens,
             "seconds": seconds,
@@ -178,6 +188,12 @@ def _unit_rows(requests: Sequence[RequestRecord]) -> Iterator[dict[str, Value]]:
                 None if spec is None else spec.accepted_drafts for spec in specs
             ),
         }
+
+
+def _asked_sha256(members: Sequence[RequestRecord]) -> str:
+    """Hash of what was asked: the prompt's own where there was one request."""
+    asked = [request.prompt_sha256 for request in members]
+    return asked[0] if len(asked) == 1 else json_sha256(asked)
 
 
 def _sum(values: Iterator[int | None]) -> int | None:

@@ -84,7 +84,7 @@ class Asker:
 
     def reply_to_go_on_with(self, record: RequestRecord) -> str:
         """What the assistant is taken to have said: the record's text, or the recorded reply."""
-        if self.task.workload.history == "own":
+        if not self.task.workload.replays:
             return record.text
         replies = self.prompt.replies
         return replies[record.turn] if record.turn < len(replies) else record.text

@@ -186,16 +186,6 @@ def test_computed_answers_of_the_word_problems() -> None:
     assert answers["problem-09"] == 12  # 10 + 11 + 12
 
 
-def test_recorded_histories_need_replies(tmp_path: Path) -> None:
-    """A prompt without them is told before anything is measured."""
-    line = {"id": "talk", "turns": ["a", "b"], "replies": ["one"]}
-    file = write(tmp_path / "p.jsonl", line)
-    fields = {"class": "multiturn", "prompts": str(file)}
-    assert len(prompts_of(Workload.model_validate(fields), seed=0)) == 1
-    with pytest.raises(ConfigError, match='"talk" has no recorded replies'):
-        prompts_of(Workload.model_validate(fields | {"history": "recorded"}), seed=0)
-
-
 def test_recorded_arrivals_need_times(tmp_path: Path) -> None:
     """Of every prompt that is drawn, as a number of seconds."""
     lines = [

@@ -11,6 +11,7 @@ from ddtree_bench.columns import TABLES
 from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.findings import FindingCode
+from ddtree_bench.hashing import json_sha256
 from ddtree_bench.records import Finding
 from ddtree_bench.status import Status
 from ddtree_bench.tables import build_tables
@@ -199,7 +200,7 @@ def test_cell_with_a_failed_request_stays_out(config: Config, run: Any, records:
 
 
 def test_conversation_is_one_unit(config: Config, run: Any, records: Builders) -> None:
-    """The turns of a conversation add up to one unit under its first turn's hash."""
+    """The turns of a conversation add up to one unit."""
     cell = records["id"]("ar", 1, "short")
     requests = (
         records["request"](cell, "p1", 0.03, turn=1, prompt_sha256="second"),
@@ -210,7 +211,9 @@ def test_conversation_is_one_unit(config: Config, run: Any, records: Builders) -
     # 21 · 0.03 + 21 · 0.01 = 0.84 s for 42 tokens
     assert unit["seconds"] == pytest.approx(0.84)
     assert unit["s_per_token"] == pytest.approx(0.02)
-    assert (unit["requests"], unit["prompt_sha256"]) == (2, "first")
+    assert unit["requests"] == 2
+    # asked was "first", then "second"
+    assert unit["prompt_sha256"] == json_sha256(["first", "second"])
 
 
 def test_zero_is_not_missing(config: Config, run: Any, records: Builders) -> None:
@@ -447,3 +450,21 @@ def test_answers_of_a_fixed_length_enter_no_pooled_figure(
         assert before[name].equals(after[name])
     row = only(after["classes"], workload_class="fixed length")
     assert row["tok_per_s"] == pytest.approx(1 / 5.0)
+
+
+def test_replayed_conversations_are_paired_on_all_of_their_prompts(
+    config: Config, run: Any, records: dict[str, Callable[..., Any]]
+) -> None:
+    """A unit's hash is that of its turns; with own histories, of the first prompt alone."""
+    for server, second in (("ar", "b" * 64), ("chain", "c" * 64)):
+        cell = records["id"](server, 1, "short")
+        turns = [
+            records["request"](cell, "talk", 0.01, turn=turn, prompt_sha256=sha)
+            for turn, sha in enumerate(("a" * 64, second))
+        ]
+        run.add(server, 1, [records["cell"](cell, tuple(turns))])
+    replayed = build_tables(run.folders, config)["units"]["prompt_sha256"]
+    assert replayed.nunique() == 2
+    own = config.workloads["short"].model_copy(update={"history": "own"})
+    owning = config.model_copy(update={"workloads": {**config.workloads, "short": own}})
+    assert set(build_tables(run.folders, owning)["units"]["prompt_sha256"]) == {"a" * 64}

@@ -102,15 +102,15 @@ def test_a_recorded_history_goes_on_with_what_was_said_then(
 ) -> None:
     """The second prompt holds the recorded reply; the record holds the server's own."""
     client = scripted("one", "two")
-    first, _ = measure_cell(client, tokenizer, task(RECORDED, history="recorded"))
+    first, _ = measure_cell(client, tokenizer, task(RECORDED))
     assert "assistant\nsaid before\nuser\nsecond?" in client.asked[1]
     assert first.text == "one"
 
 
 def test_an_own_history_ignores_recorded_replies(scripted: Any, tokenizer: Any, task: Any) -> None:
-    """The default."""
+    """The second mode."""
     client = scripted("one", "two")
-    measure_cell(client, tokenizer, task(RECORDED))
+    measure_cell(client, tokenizer, task(RECORDED, history="own"))
     assert "said before" not in client.asked[1]
 
 
