@@ -40,10 +40,13 @@ class Question:
     ids: tuple[int, ...]
 
 
-def class_questions(target: Path, count: int, seed: int) -> list[Question]:
+def class_questions(
+    target: Path, count: int, seed: int, answerer: Server | None = None
+) -> list[Question]:
     """`count` prompts of each workload class, in turn; other seeds draw others.
 
-    Of several turns the last whose history is recorded, so that all servers read the same.
+    Prompts of several turns ask the second one behind what `answerer` says to the first, so that
+    all servers read the same; without one they ask the first.
     """
     tokenizer = PromptTokenizer.load(target)
     folder = ROOT / "workflow/resources/prompts"
@@ -51,11 +54,19 @@ def class_questions(target: Path, count: int, seed: int) -> list[Question]:
         name: draw(_unpinned(load_prompts(folder / f"{name}.jsonl")), count, seed)
         for name in CLASSES
     }
-    return [
-        Question(name, tokenizer.render(_messages(drawn[name][place])))
-        for place in range(count)
-        for name in CLASSES
-    ]
+    questions = []
+    for place in range(count):
+        for name in CLASSES:
+            prompt = drawn[name][place]
+            messages = _opening(prompt)
+            ids = tokenizer.render(messages)
+            if answerer is not None and len(prompt.turns) > 1:
+                said = tokenizer.decode(answerer.ask_whole(ids).ids)
+                messages.append({"role": "assistant", "content": said})
+                messages.append({"role": "user", "content": prompt.turns[1]})
+                ids = tokenizer.render(messages)
+            questions.append(Question(name, ids))
+    return questions
 
 
 def _unpinned(prompts: Sequence[Prompt]) -> list[Prompt]:
@@ -63,17 +74,13 @@ def _unpinned(prompts: Sequence[Prompt]) -> list[Prompt]:
     return [prompt.model_copy(update={"pinned": False}) for prompt in prompts]
 
 
-def _messages(prompt: Prompt) -> list[Mapping[str, str]]:
+def _opening(prompt: Prompt) -> list[Mapping[str, str]]:
     system = [prompt.system] if prompt.system else []
     if prompt.tools:
         system += ['Reply with JSON only: {"tool": "NAME", "arguments": {...}}. Tools:']
         system += [f"- {name}: {TOOLS[name].description}" for name in prompt.tools]
     messages = [{"role": "system", "content": "\n".join(system)}] if system else []
-    for turn, reply in zip(prompt.turns, prompt.replies, strict=False):
-        messages += [{"role": "user", "content": turn}, {"role": "assistant", "content": reply}]
-    if len(prompt.replies) >= len(prompt.turns):
-        return messages[:-1]
-    return [*messages, {"role": "user", "content": prompt.turns[len(prompt.replies)]}]
+    return [*messages, {"role": "user", "content": prompt.turns[0]}]
 
 
 def eval_questions(target: Path) -> list[Question]:

@@ -90,7 +90,7 @@ def figures(pairs: Pairs) -> JsonObject:
 def step(run: Run) -> JsonObject:
     """One client, all classes: the tree against the chain of the same width, and a wide tree."""
     servers = run.servers(CHAIN, TREE, WIDE, "ar")
-    questions = class_questions(run.target, run.prompts, EVAL_SEED)
+    questions = class_questions(run.target, run.prompts, EVAL_SEED, servers[0])
     _warm(servers, questions, 1)
     found = in_turn(servers, questions, _ask, run.deadline_s)
     asked = questions[: len(found[TREE])]
@@ -139,13 +139,13 @@ def _speed_rows(run: Run, asked: Sequence[Question], tree: Pairs, chain: Pairs) 
 
 def chains(run: Run) -> JsonObject:
     """The best chain, its block chosen on other prompts, against trees of block 16 and 8."""
-    tuning = class_questions(run.target, max(run.prompts // 3, 2), TUNING_SEED)
     servers = run.servers(*BLOCKS, TREE, SMALL_TREE)
+    tuning = class_questions(run.target, max(run.prompts // 3, 2), TUNING_SEED, servers[0])
     _warm(servers, tuning, 1)
     blocks = [server for server in servers if server.name in BLOCKS]
     tuned = in_turn(blocks, tuning, _ask, run.deadline_s)
     best = max(BLOCKS, key=lambda name: pooled(speeds(tuned[name])))
-    questions = class_questions(run.target, max(run.prompts // 2, 2), EVAL_SEED)
+    questions = class_questions(run.target, max(run.prompts // 2, 2), EVAL_SEED, servers[0])
     for server in servers:
         for question in questions:
             server.ask_whole(question.ids, 1)
@@ -169,7 +169,7 @@ def chains(run: Run) -> JsonObject:
 def clients(run: Run) -> JsonObject:
     """Several clients: tree and chain in blocks of one class, forwards and backwards."""
     tree, chain = run.servers(TREE, CHAIN)
-    questions = class_questions(run.target, max(run.prompts, 8), EVAL_SEED)
+    questions = class_questions(run.target, max(run.prompts, 8), EVAL_SEED, chain)
     _warm((tree, chain), questions, max(AT_ONCE))
     result: JsonObject = {}
     for at_once in AT_ONCE:
