@@ -37,6 +37,7 @@ def content(
         "launches": setup.rounds(view),
         "baseline": view.baseline,
         "concurrencies": view.concurrencies,
+        "asks_original": view.asks_original,
         "simulated": summary.simulated(tables["environment"]),
         "power": judgement.power(power),
         **_first_page(view),

@@ -35,11 +35,12 @@ def bottom_line(view: View) -> str:
     if faster.empty:
         judged = pairs[pairs["verdict"] != Verdict.UNDECIDED]
         so_far = "; every comparison is undecided" if judged.empty else ""
-        return f"No server is shown to be faster than {view.baseline} on this traffic{so_far}."
+        traffic = f"on this traffic{view.at_lowest}"
+        return f"No server is shown to be faster than {view.baseline} {traffic}{so_far}."
     classes = faster["candidate"].map(lambda name: _classes(view, name))
     best = faster[classes == classes.max()].sort_values("speedup").iloc[-1]
     said = f"{view.title(best['candidate'])} is {ratio_with_interval(best)} times as fast as "
-    said += f"{view.baseline}{_against_its_chain(view, str(best['candidate']))}"
+    said += f"{view.baseline}{view.at_lowest}{_against_its_chain(view, str(best['candidate']))}"
     if len(faster) > 1:
         said += f"; of {len(faster)} servers shown to be faster it has the highest estimate"
     return f"{said}."

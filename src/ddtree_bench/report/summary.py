@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
-from ddtree_bench.columns import NOT_MEASURED
+from ddtree_bench.columns import NOT_MEASURED, POOLED
 from ddtree_bench.config import CLASSES
 from ddtree_bench.report.grid import (
     INTERVAL,
@@ -52,11 +52,11 @@ def scope(view: View) -> list[tuple[str, str]]:
         ("Drafter", ", ".join(_distinct(s.drafter for s in servers if s.drafter)) or "none"),
         ("Machine", machine(view.tables["environment"])),
         (
-            "Launches",
-            f"{launches['launches_ok'].sum():.0f} measured, "
-            f"{launches['launches_failed'].sum():.0f} failed",
+            "Launches, cells",
+            f"{launches['launches_ok'].sum():.0f} launches measured, "
+            f"{launches['launches_failed'].sum():.0f} failed; "
+            f"{good} cells measured, {len(cells) - good} failed or not run",
         ),
-        ("Cells", f"{good} measured, {len(cells) - good} failed or not run"),
         ("Simulated parts", "; ".join(simulated(view.tables["environment"])) or "none found"),
     ]
 
@@ -93,25 +93,54 @@ def dates(started_unix_s: pd.Series) -> str:
 
 def headline(view: View) -> list[str]:
     """The findings, a sentence each; if there are none, why."""
-    pooled = [(name, view.overall(name)) for name in view.config.servers]
-    measured = [(name, row) for name, row in pooled if row is not None]
-    if not measured:
+    best = _fastest(view)
+    if best is None:
         return ["No cell ended well, so this report holds no speed and no verdict."]
-    ranked = [(name, row) for name, row in measured if not view.faulty(name)] or measured
-    most = max(float(row["n_classes"]) for _, row in ranked)
-    whole = [(name, row) for name, row in ranked if row["n_classes"] == most]
-    best, row = max(whole, key=lambda pair: float(pair[1]["tok_per_s"]))
-    show = column("overall", "tok_per_s").show
-    pairs = view.comparisons(EQUAL_WIDTH)
     of_best = view.comparisons(BASELINE)
-    judged = pd.concat([of_best[of_best["candidate"] == best], pairs])
+    of_best = of_best[of_best["candidate"] == best["server"]]
+    judged = pd.concat([of_best, view.comparisons(EQUAL_WIDTH)])
+    return [
+        f"Highest pooled speed{view.at_lowest}, by estimate: {_speed(view, best)}.",
+        *(_sentence(view, pair) for _, pair in judged[judged["speedup"].notna()].iterrows()),
+        *_under_load(view),
+    ]
+
+
+def _fastest(view: View, concurrency: int | None = None) -> pd.Series | None:
+    """Pooled figures of the fastest server; sound answers and more classes go before speed."""
+    pooled = [view.overall(name, concurrency) for name in view.config.servers]
+    measured = [row for row in pooled if row is not None]
+    ranked = [row for row in measured if not view.faulty(row["server"])] or measured
+    most = max((row["n_classes"] for row in ranked), default=0)
+    whole = [row for row in ranked if row["n_classes"] == most]
+    return max(whole, key=lambda row: float(row["tok_per_s"]), default=None)
+
+
+def _speed(view: View, row: pd.Series) -> str:
+    show = column("overall", "tok_per_s").show
     ends = [show(row[name]) for name in ("tok_per_s_low", "tok_per_s_high")]
     within = "(no interval)" if NOT_MEASURED in ends else f"[{ends[0]}, {ends[1]}]"
-    return [
-        f"Highest pooled speed, by estimate: {view.title(best)}, "
-        f"{show(row['tok_per_s'])} tok/s {within}.",
-        *(_sentence(view, pair) for _, pair in judged[judged["speedup"].notna()].iterrows()),
-    ]
+    return f"{view.title(row['server'])}, {show(row['tok_per_s'])} tok/s {within}"
+
+
+def _under_load(view: View) -> Iterator[str]:
+    """How the servers compare at every higher concurrency, an item each."""
+    for concurrency in view.concurrencies[1:]:
+        best = _fastest(view, concurrency)
+        said = [] if best is None else [f"highest pooled speed, by estimate: {_speed(view, best)}"]
+        for whom, relation in ((view.baseline, BASELINE), ("the equal chain", EQUAL_WIDTH)):
+            if verdicts := _by_verdict(view, relation, concurrency):
+                said.append(f"against {whom} {verdicts}")
+        yield f"With {concurrency} in flight: {'; '.join(said) or 'nothing was measured'}."
+
+
+def _by_verdict(view: View, relation: str, concurrency: int) -> str:
+    """Which servers have which verdict, as `faster: a, b, undecided: c`; empty if none has."""
+    servers: dict[str, list[str]] = {}
+    for _, pair in view.comparisons(relation, concurrency=concurrency).iterrows():
+        servers.setdefault(pair["verdict"], []).append(view.title(pair["candidate"]))
+    codes = [code for code in ("", *_SENTENCES) if code in servers]
+    return ", ".join(f"{verdict_label(code)}: {', '.join(servers[code])}" for code in codes)
 
 
 def _sentence(view: View, pair: pd.Series) -> str:
@@ -142,9 +171,9 @@ def verdicts(view: View) -> Grid:
         "tab:verdicts",
         escape(
             f"Verdicts at concurrency {_lowest(view)}, the five classes pooled with equal weight. "
-            f"Brackets: {view.confidence} intervals. Baseline: {view.baseline}. Equal chain: the "
-            "chain that verifies as many tokens as the tree; a tree's verdict is the one against "
-            "that chain, a chain's the one against the baseline. n: prompts × launches."
+            f"Brackets: {view.confidence} intervals. A tree is judged against its equal chain, "
+            f"which verifies as many tokens, a chain against {view.baseline}. "
+            "n: prompts × launches."
         ),
         rf"L{{24mm}}{INTERVAL}{INTERVAL}{INTERVAL}rrL{{24mm}}",
         (
@@ -195,7 +224,12 @@ def _ratio_cells(pair: pd.Series | None) -> Row:
 
 def overturn(view: View) -> list[str]:
     """What would change the verdicts: what is undecided, near the margin, or missing."""
-    found = [*_undecided(view), *_against_in_a_class(view), *_missing(view)]
+    found = [
+        *_undecided(view),
+        *_against_in_a_class(view),
+        *_against_under_load(view),
+        *_missing(view),
+    ]
     return found or ["Nothing in this run's own data; see the threats to validity."]
 
 
@@ -214,8 +248,7 @@ def _undecided(view: View) -> Iterator[str]:
 def _against_in_a_class(view: View) -> Iterator[str]:
     """Classes in which a pooled verdict does not hold."""
     for _, pair in view.comparisons(EQUAL_WIDTH).iterrows():
-        other = {Verdict.FASTER: "< 1", Verdict.SLOWER: "> 1"}.get(pair["verdict"])
-        turned = [name for name in CLASSES if other and _turns(view, pair, name)]
+        turned = [name for name in CLASSES if _turns(view, pair, name)]
         if turned:
             yield (
                 f"{_names(view, pair)}: the estimate lies on the other side of 1 in "
@@ -223,8 +256,25 @@ def _against_in_a_class(view: View) -> Iterator[str]:
             )
 
 
-def _turns(view: View, pair: pd.Series, workload_class: str) -> bool:
-    frame = view.comparisons(pair["relation"], workload_class)
+def _against_under_load(view: View) -> Iterator[str]:
+    """Concurrencies at which a pooled verdict does not hold."""
+    for relation in (EQUAL_WIDTH, BASELINE):
+        for _, pair in view.comparisons(relation).iterrows():
+            turned = [str(c) for c in view.concurrencies[1:] if _turns(view, pair, POOLED, c)]
+            if turned:
+                yield (
+                    f"{_names(view, pair)}: the estimate lies on the other side of 1 with "
+                    f"{', '.join(turned)} in flight."
+                )
+
+
+def _turns(
+    view: View, pair: pd.Series, workload_class: str, concurrency: int | None = None
+) -> bool:
+    """Whether a pair is shown to differ, and its estimate lies on the other side of 1 there."""
+    if pair["verdict"] not in (Verdict.FASTER, Verdict.SLOWER):
+        return False
+    frame = view.comparisons(pair["relation"], workload_class, concurrency)
     same = (frame["candidate"] == pair["candidate"]) & (frame["reference"] == pair["reference"])
     return bool(((frame[same]["speedup"] - 1) * (pair["speedup"] - 1) < 0).any())
 

@@ -43,15 +43,28 @@ class View:
         measured = self.tables["overall"]["concurrency"].dropna()
         return sorted({int(value) for value in measured})
 
-    def overall(self, server: str) -> pd.Series | None:
-        """The server's pooled figures at the lowest concurrency; None if it has none."""
-        frame = lowest_concurrency(self.tables["overall"])
+    @property
+    def at_lowest(self) -> str:
+        """` with 1 in flight` where other concurrencies were measured, too; else nothing."""
+        few, *more = self.concurrencies or [0]
+        return f" with {few} in flight" if more else ""
+
+    @property
+    def asks_original(self) -> bool:
+        """Whether the three original prompts belong to the run."""
+        return any(w.workload_class == "original" for w in self.config.workloads.values())
+
+    def overall(self, server: str, concurrency: int | None = None) -> pd.Series | None:
+        """The server's pooled figures at a concurrency (the lowest); None if it has none."""
+        frame = _at(self.tables["overall"], concurrency)
         found = frame[(frame["server"] == server) & frame["tok_per_s"].notna()]
         return None if found.empty else found.iloc[0]
 
-    def comparisons(self, relation: str, workload_class: str = POOLED) -> pd.DataFrame:
-        """Comparisons of one relation and class at the lowest concurrency."""
-        frame = lowest_concurrency(self.tables["comparisons"])
+    def comparisons(
+        self, relation: str, workload_class: str = POOLED, concurrency: int | None = None
+    ) -> pd.DataFrame:
+        """Comparisons of one relation and class at a concurrency (the lowest)."""
+        frame = _at(self.tables["comparisons"], concurrency)
         return frame[(frame["relation"] == relation) & (frame["workload_class"] == workload_class)]
 
     def comparison(self, candidate: str, relation: str) -> pd.Series | None:
@@ -87,6 +100,14 @@ class View:
     def trees(self) -> Iterator[str]:
         """Servers that verify trees."""
         return (name for name, s in self.config.servers.items() if s.algorithm == "DDTREE")
+
+
+def _at(frame: pd.DataFrame, concurrency: int | None) -> pd.DataFrame:
+    """The rows of a concurrency, by default of the lowest that was measured."""
+    if concurrency is None:
+        return lowest_concurrency(frame)
+    rows: pd.DataFrame = frame[frame["concurrency"] == concurrency]
+    return rows
 
 
 def column(table: str, name: str) -> Column:

@@ -3,11 +3,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic_tables import Tables, frame, synthetic_config, tables_of, write_tables
 
 from ddtree_bench.charts.data import read_tables
-from ddtree_bench.config import Config
+from ddtree_bench.config import CLASSES, Config
 from ddtree_bench.prompts import PromptCheck
 from ddtree_bench.report.build import TEMPLATES
 from ddtree_bench.report.content import content, newest_measurement
@@ -115,6 +116,41 @@ def test_no_failures_are_said(made: Make) -> None:
     """An empty list of failures is a statement."""
     page = rendered(made("full", failures=frame("failures", [])))
     assert "None: every launch, cell and request that was started ended well." in page
+
+
+def test_the_first_page_speaks_of_every_concurrency(made: Make) -> None:
+    """Its verdicts name their load, and what a higher one changes is told beside them."""
+    tables = tables_of("full", CONFIG)
+    assert "in flight" not in "\n".join(first_page(made("full")))
+    loaded = {name: tables[name].assign(concurrency=8) for name in ("overall", "comparisons")}
+    loaded["overall"].loc[loaded["overall"]["server"] == "dflash-b8", "tok_per_s"] = 999.0
+    pairs = loaded["comparisons"]
+    slow = pairs["candidate"] == "ddtree-b15"
+    pairs.loc[slow, ["speedup", "verdict"]] = [0.8, "slower"]
+    both = {name: pd.concat([tables[name], loaded[name]]) for name in loaded}
+    context = made("full", **both)
+    said = "\n".join(first_page(context))
+    assert "in flight" in context["bottom_line"]
+    assert "Highest pooled speed with 1 in flight" in said
+    assert "With 8 in flight: highest pooled speed, by estimate: chain 8 & $co_1, 999.0" in said
+    assert "slower: tree 15/8; against the equal chain" in said
+    assert "tree 15/8 against plain: the estimate lies on the other side of 1 with 8 in" in said
+
+
+def first_page(context: dict[str, Any]) -> list[str]:
+    """The sentences before the set-up."""
+    return [context["bottom_line"], *context["headline"], *context["overturn"]]
+
+
+def test_original_prompts_have_a_section_where_they_were_asked(made: Make) -> None:
+    """A run without them shows nothing of them; one in which they failed shows that."""
+    head = "The three original prompts"
+    assert head in rendered(made("full"))
+    assert head in rendered(made("failed"))
+    without = CONFIG.model_copy(
+        update={"workloads": {name: CONFIG.workloads[name] for name in CLASSES}}
+    )
+    assert head not in rendered(made("full", without))
 
 
 def test_load_needs_two_concurrencies(made: Make) -> None:
