@@ -74,6 +74,7 @@ def failed_tables(config: Config) -> Tables:
             "sentence": Status.DIED_AT_START.sentence,
             "detail": HOSTILE,
             "attempt": 2,
+            "final": "true",
             "log_tail": f"loading\n{HOSTILE}\nRuntimeError: no kernel image",
         }
         for server in config.servers
@@ -456,10 +457,11 @@ def _cell(
 def _failures() -> Iterator[dict[str, Any]]:
     yield {"level": "launch", "server": "ddtree-b7", "launch": 1, "status": Status.OUT_OF_MEMORY,
            "sentence": Status.OUT_OF_MEMORY.sentence, "detail": HOSTILE, "attempt": 1,
-           "log_tail": f"allocating\n{HOSTILE}\nOutOfMemoryError"}  # fmt: skip
+           "final": "false", "log_tail": f"allocating\n{HOSTILE}\nOutOfMemoryError"}  # fmt: skip
     yield {"level": "cell", "server": "ddtree-b7", "launch": 2, "workload": "agentic",
            "concurrency": 1, "repeat": 1, "status": Status.DIED_IN_REQUEST,
-           "sentence": Status.DIED_IN_REQUEST.sentence, "detail": "exit code −9"}  # fmt: skip
+           "sentence": Status.DIED_IN_REQUEST.sentence, "detail": "exit code −9",
+           "attempt": 2, "final": "true"}  # fmt: skip
 
 
 def _startup() -> Iterator[dict[str, Any]]:

@@ -807,7 +807,7 @@ SERVERS = Table(
 
 FAILURES = Table(
     "failures",
-    "a launch, cell or request that did not end ok",
+    "a launch, cell or request that did not end ok, in whichever attempt",
     (
         _text("level", "Level", "`launch`, `cell` or `request`"),
         SERVER,
@@ -820,10 +820,14 @@ FAILURES = Table(
         STATUS,
         SENTENCE,
         DETAIL,
-        _count("attempt", "Attempt", "attempt of the launch"),
+        _count("attempt", "Attempt", "attempt of the launch, from 1"),
+        _flag("final", "Final", "of the attempt whose numbers count; no: a later one followed"),
         _text("log_tail", "Log", "last lines that the server printed (launches only)"),
     ),
-    ("server", "launch", "level", "workload", "concurrency", "repeat", "prompt_id", "turn"),
+    (
+        *("server", "launch", "final", "attempt"),
+        *("level", "workload", "concurrency", "repeat", "prompt_id", "turn"),
+    ),
 )
 
 ENVIRONMENT = Table(

@@ -255,6 +255,20 @@ class CellRecord(Record):
     """What happened during the cell that may have changed its speed."""
 
 
+class Failure(Record):
+    """What did not end well in one attempt of a launch: the launch, a cell or a request."""
+
+    level: Literal["launch", "cell", "request"]
+    attempt: Annotated[int, Field(ge=1)]
+    cell: CellId | None = None
+    prompt_id: str | None = None
+    turn: NonNegativeInt | None = None
+    status: Status
+    detail: str = ""
+    log_tail: str = ""
+    """The end of the server's log; launches only."""
+
+
 class Launch(Record):
     """One launch of a server: what was started, what answered, and on what machine."""
 
@@ -287,3 +301,5 @@ class Launch(Record):
     """None: no log of ours (attached), or the server was never started."""
     findings: tuple[Finding, ...] = ()
     """What was noticed from start to end, cells included."""
+    earlier_failures: tuple[Failure, ...] = ()
+    """Of attempts before this one; what failed stays told when a later attempt makes it good."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 from pypdf import PdfReader
@@ -215,13 +216,18 @@ def test_a_run_in_which_everything_fails_still_ends_with_a_report(project):
 
 
 def test_a_failed_launch_is_tried_again_by_snakemake(project):
-    """A fault that goes away costs an attempt, not the measurement."""
+    """A fault that goes away costs an attempt, not the measurement, and stays told."""
     once = str(project.folder / "failed-once")
     project.config["servers"]["tree"] = tree(args=["--fault", "die@3", "--fault-once", once])
     project.config["protocol"]["launches"] = 1
     project.run()
     assert project.launch("tree")["status"] == "ok"
     assert project.launch("tree")["attempt"] == 2
+    failures = pd.read_csv(project.folder / "results/demo/tables/failures.csv")
+    assert set(failures["attempt"]) == {1}
+    assert not failures["final"].any()
+    assert list(failures["level"]) == ["launch"]  # it died in its warm-up, before any cell
+    assert "server died" in text_of(project.pdf)
 
 
 @pytest.mark.heavy

@@ -147,18 +147,23 @@ def failures(view: View) -> Grid:
     frame = view.tables["failures"]
     return Grid(
         "tab:failures",
-        escape("Everything that did not end well. Details are cut at 300 letters."),
-        r"llL{28mm}L{40mm}L{58mm}",
-        (tuple(map(head, ("Level", "Launch", "Where", "What happened", "Detail"))),),
+        escape(
+            "Everything that did not end well. An attempt with a star was followed by another one, "
+            "whose numbers count. Details are cut at 300 letters."
+        ),
+        r"lrrL{26mm}L{38mm}L{54mm}",
+        (tuple(map(head, ("Level", "Launch", "Attempt", "Where", "What happened", "Detail"))),),
         tuple(_failure_row(view, row) for _, row in frame.iterrows()),
     )
 
 
 def _failure_row(view: View, row: pd.Series) -> Row:
     place = (view.title(row["server"]), row["workload"], row["prompt_id"])
+    attempt = column("failures", "attempt").show(row["attempt"])
     return (
         text(row["level"]),
         number(column("failures", "launch"), row["launch"]),
+        text(f"{attempt}*" if row["final"] == "false" else attempt),
         text(" / ".join(part for part in place if part)),
         text(row["sentence"]),
         text(_cut(row["detail"], _DETAIL_LETTERS)),
@@ -169,7 +174,10 @@ def log_tails(view: View) -> list[LogTail]:
     """The logs of failed launches, their last lines."""
     return [
         LogTail(
-            escape(f"{view.title(row['server'])}, launch {row['launch']:.0f}: {row['sentence']}"),
+            escape(
+                f"{view.title(row['server'])}, launch {row['launch']:.0f}, "
+                f"attempt {row['attempt']:.0f}: {row['sentence']}"
+            ),
             lines(_tail(row["log_tail"])),
         )
         for _, row in view.failures("launch").iterrows()

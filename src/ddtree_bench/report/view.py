@@ -81,7 +81,8 @@ class View:
             mine = mine[mine["workload_class"] == workload_class]
         own = mine[mine["status"] != Status.NOT_RUN]["sentence"]
         launches = self.failures("launch")
-        launch = launches[launches["server"] == server]["sentence"]
+        final = launches[(launches["server"] == server) & (launches["final"] == "true")]
+        launch = final["sentence"]
         for sentences in (own, launch, mine["sentence"]):
             if len(sentences):
                 return str(sentences.iloc[0])

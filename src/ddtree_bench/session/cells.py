@@ -49,7 +49,6 @@ def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
         facts: decisive facts of the machine (`machine.decisive_facts`).
     """
     workload = spec.workloads[cell.workload]
-    known = {place for place, fact in _PLACES.items() if facts.get(fact) is not None}
     unset = {
         name
         for name in _WORKLOAD_LATER
@@ -59,15 +58,28 @@ def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
     # a workload without conversations is the same whatever they would go on with
     history = {"history": "own"} if replies is None else {"history": "recorded", "replies": replies}
     asked = workload.model_dump(by_alias=True, exclude=_WORKLOAD_LEFT_OUT | unset)
-    idle = set() if spec.server.engine == "attach" else {"may_flush"}
     return json_sha256(
         {
-            "protocol": spec.protocol_version,
-            "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known | idle),
+            **_conditions(spec, facts),
             "workload": {**asked, **history},
             "prompts_sha256": spec.prompts_sha256[cell.workload],
-            "how": spec.protocol.model_dump(include=_PROTOCOL_KEPT),
             "cell": cell.model_dump(exclude_none=True),
-            "facts": dict(facts),
         }
     )
+
+
+def launch_key(spec: SessionSpec, facts: Mapping[str, Any]) -> str:
+    """Hash of what is launched and where, whatever it is asked; arguments as of `cell_key`."""
+    return json_sha256({**_conditions(spec, facts), "name": spec.name, "launch": spec.launch})
+
+
+def _conditions(spec: SessionSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Server, machine and protocol, without what cannot change a number."""
+    known = {place for place, fact in _PLACES.items() if facts.get(fact) is not None}
+    idle = set() if spec.server.engine == "attach" else {"may_flush"}
+    return {
+        "protocol": spec.protocol_version,
+        "server": spec.server.model_dump(exclude=_SERVER_LEFT_OUT | known | idle),
+        "how": spec.protocol.model_dump(include=_PROTOCOL_KEPT),
+        "facts": dict(facts),
+    }

@@ -19,7 +19,8 @@ from ddtree_bench.records import CellId, CellRecord, Launch
 from ddtree_bench.server.engines import check_machine, command
 from ddtree_bench.server.machine import decisive_facts, machine_facts
 from ddtree_bench.server.preflight import check_sglang
-from ddtree_bench.session.cells import cell_key, cells_of
+from ddtree_bench.session.cells import cell_key, cells_of, launch_key
+from ddtree_bench.session.failures import FailureHistory
 from ddtree_bench.session.histories import history_findings
 from ddtree_bench.session.launch import LaunchNotes, Live, launched
 from ddtree_bench.session.logprob_pass import LogprobStore, record_logprobs, recorded
@@ -118,25 +119,28 @@ def run(session: Session) -> int:
     stored = {} if session.fresh else {cell: store.get(key) for cell, key in keys.items()}
     known = {cell: measured for cell, measured in stored.items() if measured is not None}
     missing = {cell: key for cell, key in keys.items() if cell not in known}
+    history = FailureHistory(session.folder / "failures.jsonl", launch_key(spec, facts))
     if not missing:
         launch = _launch_of_before(session, machine, known.values())
-        write_outputs(session, launch, list(known.values()))
+        write_outputs(session, history, launch, list(known.values()))
         return 0
     unneeded = None if known else _reason_not_needed(session)
     if unneeded is not None:  # a round that has begun is finished
         print(f"{spec.name} launch {spec.launch}: {unneeded}", file=sys.stderr, flush=True)
-        write_outputs(session, session.notes(machine).record(Status.NOT_NEEDED, unneeded), [])
+        launch = session.notes(machine).record(Status.NOT_NEEDED, unneeded)
+        write_outputs(session, history, launch, [])
         return 0
     if spec.server.engine == "sglang":
         env = command(spec.name, spec.server, port=0, surroundings=os.environ).env
         check_sglang(spec.name, spec.server, env, session.results)
     launch, measured = measure_missing(session, session.notes(machine), missing, known)
+    history.add(launch, measured.values())
     failed = [cell for cell in measured.values() if not cell.cell.status.ok]
     if (failed or not launch.status.ok) and session.attempt < spec.protocol.attempts:
         print(f"attempt {session.attempt} failed: {_why(launch, failed)}", file=sys.stderr)
         return 1
     everything = {**known, **measured}
-    write_outputs(session, launch, [everything[cell] for cell in keys])
+    write_outputs(session, history, launch, [everything[cell] for cell in keys])
     return 0
 
 
@@ -188,13 +192,17 @@ def _measure_all(
             )
 
 
-def write_outputs(session: Session, launch: Launch, cells: Sequence[MeasuredCell]) -> None:
+def write_outputs(
+    session: Session, history: FailureHistory, launch: Launch, cells: Sequence[MeasuredCell]
+) -> None:
     """Write `logprobs.jsonl`, `cells.jsonl`, and last `launch.json`: with it all is there."""
     # an interruption in between must not leave an old launch beside new cells
     (session.folder / "launch.json").unlink(missing_ok=True)
     places = recorded(session.logprobs, session.spec, cells)
     write_logprobs(session.folder / "logprobs.jsonl", places)
     write_cells(session.folder / "cells.jsonl", cells)
+    earlier = history.before(launch, cells_of(session.spec))
+    launch = launch.model_copy(update={"earlier_failures": earlier})
     text = launch.model_dump_json(indent=1) + "\n"
     write_whole(session.kept_launch, text)
     write_whole(session.folder / "launch.json", text)

@@ -14,7 +14,8 @@ from ddtree_bench.columns import CELLS, ENVIRONMENT, FAILURES, REQUESTS, SERVERS
 from ddtree_bench.config import Config
 from ddtree_bench.hashing import json_sha256
 from ddtree_bench.metrics import derive, produced_tokens
-from ddtree_bench.records import CellId, CellRecord, Launch, RequestRecord
+from ddtree_bench.records import CellRecord, Failure, Launch, RequestRecord
+from ddtree_bench.session.failures import failures_of, failures_of_cell
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.stats.acceptance import acceptance_length
 from ddtree_bench.status import Status
@@ -45,8 +46,10 @@ class RawTables:
             self._environment.add(
                 server=launch.server, launch=launch.launch, name=name, value=value
             )
-        if launch.status.failed:
-            self._fail("launch", launch, log_tail=launch.log_tail)
+        for failure in launch.earlier_failures:
+            self._fail(failure, launch, final=False)
+        for failure in failures_of(launch, ()):
+            self._fail(failure, launch)
 
     def add_cell(self, measured: MeasuredCell, launch: Launch) -> None:
         """Take a cell with its requests."""
@@ -67,12 +70,8 @@ class RawTables:
 
     def add_failures(self, measured: MeasuredCell, launch: Launch) -> None:
         """Take only what did not end well in a cell."""
-        cell, requests = measured
-        for request in requests:
-            if not request.status.ok:
-                self._fail("request", launch, cell=cell.cell, request=request)
-        if not cell.status.ok:
-            self._fail("cell", launch, cell=cell.cell, record=cell)
+        for failure in failures_of_cell(measured, launch.attempt):
+            self._fail(failure, launch)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables under their names."""
@@ -80,31 +79,23 @@ class RawTables:
         frames = {collected.table.name: collected.frame() for collected in rows}
         return {**frames, SERVERS.name: frame_of(self._server_rows(), SERVERS)}
 
-    def _fail(
-        self,
-        level: str,
-        launch: Launch,
-        *,
-        cell: CellId | None = None,
-        record: CellRecord | None = None,
-        request: RequestRecord | None = None,
-        log_tail: str | None = None,
-    ) -> None:
-        failed = request or record or launch
+    def _fail(self, failure: Failure, launch: Launch, *, final: bool = True) -> None:
+        cell = failure.cell
         self._failures.add(
-            level=level,
+            level=failure.level,
             server=launch.server,
             launch=launch.launch,
             workload=None if cell is None else cell.workload,
             concurrency=None if cell is None else cell.concurrency,
             repeat=None if cell is None else cell.repeat,
-            prompt_id=None if request is None else request.prompt_id,
-            turn=None if request is None else request.turn,
-            status=failed.status.value,
-            sentence=failed.status.sentence,
-            detail=failed.detail,
-            attempt=launch.attempt,
-            log_tail=log_tail,
+            prompt_id=failure.prompt_id,
+            turn=failure.turn,
+            status=failure.status.value,
+            sentence=failure.status.sentence,
+            detail=failure.detail,
+            attempt=failure.attempt,
+            final=final,
+            log_tail=failure.log_tail if failure.level == "launch" else None,
         )
 
     def _server_rows(self) -> Iterator[Mapping[str, Value]]:

@@ -105,11 +105,24 @@ def test_every_status_is_told(made: Make) -> None:
     """The sentence of each status reaches the page."""
     rows = [
         {"level": "cell", "server": "ar", "launch": 1, "status": status,
-         "sentence": status.sentence}
+         "sentence": status.sentence, "attempt": 1, "final": "true"}
         for status in Status
     ]  # fmt: skip
     page = rendered(made("full", failures=frame("failures", rows)))
     assert all(breakable(status.sentence) in page for status in Status)
+
+
+def test_a_failure_that_a_later_attempt_made_good_is_told(made: Make) -> None:
+    """Its attempt has a star, and it is no reason for figures that are missing."""
+    rows = [
+        {"level": "launch", "server": "ar", "launch": 1, "status": Status.HUNG,
+         "sentence": Status.HUNG.sentence, "attempt": 1, "final": "false", "log_tail": "stuck"},
+    ]  # fmt: skip
+    content = made("full", failures=frame("failures", rows), cells=frame("cells", []))
+    page = rendered(content)
+    assert "1*" in page
+    assert "attempt 1: " in page
+    assert str(page).count(Status.HUNG.sentence) == 2  # the row, and the head of its log
 
 
 def test_no_failures_are_said(made: Make) -> None:

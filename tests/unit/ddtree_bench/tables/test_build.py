@@ -12,7 +12,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.hashing import json_sha256
-from ddtree_bench.records import Finding
+from ddtree_bench.records import Failure, Finding
 from ddtree_bench.status import Status
 from ddtree_bench.tables import build_tables
 from ddtree_bench.tables.write import csv_text
@@ -55,6 +55,21 @@ def test_all_failed_run_shows_failures_and_no_numbers(
     row = only(tables["comparisons"], candidate="tree", relation="baseline", workload_class="all")
     assert row["verdict_detail"] == "tree was not measured"
     assert only(tables["servers"], server="tree")["launches_failed"] == 1
+
+
+def test_a_failure_of_an_earlier_attempt_is_a_row(
+    config: Config, run: Any, records: Builders
+) -> None:
+    """It is not final: the launch is measured, and counts as such."""
+    cell = records["cell"](records["id"]("ar", 1, "short"), ())
+    died = Failure(level="launch", attempt=1, status=Status.DIED_AT_START, log_tail="CUDA error")
+    run.add("ar", 1, [cell], attempt=2, earlier_failures=(died,))
+    tables = build_tables(run.folders, config)
+    row = only(tables["failures"], server="ar")
+    assert (row["level"], row["attempt"], row["final"]) == ("launch", 1, False)
+    assert row["log_tail"] == "CUDA error"
+    assert only(tables["servers"], server="ar")["launches_ok"] == 1
+    assert only(tables["servers"], server="ar")["launches_failed"] == 0
 
 
 def test_a_round_that_was_not_needed_counts_nowhere(config: Config, two_rounds: Any) -> None:
