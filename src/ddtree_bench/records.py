@@ -22,6 +22,8 @@ from ddtree_bench.findings import FindingCode
 from ddtree_bench.status import Status
 
 Route = Literal["generate", "chat"]
+Question = tuple[str, str, int, str]
+"""Workload, prompt id, turn and hash of the rendered prompt."""
 
 
 class Record(BaseModel):
@@ -151,6 +153,11 @@ class RequestRecord(Record):
     check: Check | None = None
     status: Status = Status.OK
     detail: str = ""
+
+    @property
+    def question(self) -> Question:
+        """What was asked; its repeats and launches ask the same."""
+        return self.cell.workload, self.prompt_id, self.turn, self.prompt_sha256
 
 
 class Finding(Record):

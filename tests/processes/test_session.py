@@ -374,7 +374,7 @@ def test_main_is_importable():
 
 
 def test_the_baseline_is_asked_for_log_probabilities_after_its_cells(tmp_path):
-    """2 workloads of the same 2 prompts, 12 tokens each: 4 requests, 24 different places.
+    """2 workloads of the same 2 prompts, 12 tokens each: 4 requests, 48 different places.
 
     What was said is first at its place, the other token 2.5 nats below.
     """
@@ -384,7 +384,7 @@ def test_the_baseline_is_asked_for_log_probabilities_after_its_cells(tmp_path):
     assert launch.logprob_requests == 4
     assert launch.logprob_s is not None
     places = list(read_logprobs(session.folder / "logprobs.jsonl"))
-    assert len({(place.prompt_sha256, place.position) for place in places}) == 24
+    assert len({(place.question, place.position) for place in places}) == len(places) == 48
     assert all(place.top[0][1] - place.top[1][1] == pytest.approx(2.5) for place in places)
     (session.folder / "logprobs.jsonl").unlink()
     assert run(session) == 0  # from the stores, nothing is launched

@@ -20,7 +20,7 @@ from ddtree_bench.errors import BenchError, RequestError
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.hashing import json_sha256
 from ddtree_bench.prompts import prompts_of
-from ddtree_bench.records import Finding, RequestRecord
+from ddtree_bench.records import Finding, Question, RequestRecord
 from ddtree_bench.session.launch import LaunchNotes, Live
 from ddtree_bench.session.logprobs import TopLogprobs, read_logprobs, write_logprobs
 from ddtree_bench.session.spec import SessionSpec
@@ -31,8 +31,6 @@ from ddtree_bench.workloads.hold import hold
 TOP: Final = 5
 """Tokens a place. A near tie is among the first; a token beyond them is far below the first."""
 
-Question = tuple[str, int]
-"""Hash of the rendered prompt, and the turn."""
 Places = tuple[TopLogprobs, ...]
 
 
@@ -100,18 +98,20 @@ def _ask_all(
     live: Live, notes: LaunchNotes, workload: str, cells: Sequence[MeasuredCell]
 ) -> Iterator[TopLogprobs]:
     prompts = _prompts(live, notes.spec, workload, cells)
-    for (prompt_sha256, turn), (_, record) in _answers(cells).items():
-        if prompt_sha256 not in prompts:
+    for _, record in _answers(cells).values():
+        if record.prompt_sha256 not in prompts:
             continue
         said = record.output_ids or ()
         sampling = record.sampling.model_copy(update={"max_new_tokens": len(said)})
         notes.logprob_requests += 1
-        again = live.client.top_logprobs(prompts[prompt_sha256], sampling, TOP)
+        again = live.client.top_logprobs(prompts[record.prompt_sha256], sampling, TOP)
         for position, place in enumerate(same_context(again, said)):
             if place.nats:
                 yield TopLogprobs(
-                    prompt_sha256=prompt_sha256,
-                    turn=turn,
+                    workload=workload,
+                    prompt_id=record.prompt_id,
+                    turn=record.turn,
+                    prompt_sha256=record.prompt_sha256,
                     position=position,
                     top=tuple(place.nats.items()),
                 )
@@ -134,7 +134,7 @@ def _answers(cells: Iterable[MeasuredCell]) -> dict[Question, tuple[MeasuredCell
     for measured in cells:
         for record in measured.requests:
             if record.sampling.temperature == 0 and record.output_ids:
-                first.setdefault((record.prompt_sha256, record.turn), (measured, record))
+                first.setdefault(record.question, (measured, record))
     return first
 
 

@@ -1,7 +1,8 @@
 """What the target itself thought at some places of its answers: `logprobs.jsonl` of a session.
 
-A line is a place: the rendered prompt, the turn, the number of tokens of the answer before it, and
-the most likely next tokens with their log probabilities, plain decoding.
+A line is a place: the question (workload, prompt, turn, and the prompt as rendered), the number of
+tokens of the answer before it, and the most likely next tokens with their log probabilities, plain
+decoding. Two workloads may share a prompt and have other answers to it, so each has its own places.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, ValidationError
 
 from ddtree_bench.errors import BenchError
-from ddtree_bench.records import Record
+from ddtree_bench.records import Question, Record
 from ddtree_bench.session.store import write_whole
 
 NonPositive = Annotated[float, Field(le=0)]
@@ -23,11 +24,18 @@ class TopLogprobs(Record):
     """The target's most likely tokens after `position` tokens of its own answer."""
 
     kind: Literal["logprobs"] = "logprobs"
-    prompt_sha256: str
+    workload: str
+    prompt_id: str
     turn: NonNegativeInt
+    prompt_sha256: str
     position: NonNegativeInt
     top: tuple[tuple[int, NonPositive], ...]
     """Token id and log probability, nats."""
+
+    @property
+    def question(self) -> Question:
+        """What was asked."""
+        return self.workload, self.prompt_id, self.turn, self.prompt_sha256
 
 
 def read_logprobs(path: Path) -> Iterator[TopLogprobs]:

@@ -17,16 +17,13 @@ import pandas as pd
 
 from ddtree_bench.columns import LOSSLESS
 from ddtree_bench.config import FIXED_LENGTH, Config
-from ddtree_bench.records import RequestRecord
+from ddtree_bench.records import Question, RequestRecord
 from ddtree_bench.session.logprobs import TopLogprobs
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.stats.distributions import even_split_p_value
 from ddtree_bench.stats.loops import Ids, is_degenerate
 from ddtree_bench.stats.regret import Judgement, Regret, regret
 from ddtree_bench.tables.rows import Value, frame_of
-
-Question = tuple[str, str, int, str]
-"""Workload, prompt id, turn and hash of the rendered prompt."""
 
 FLOOR_AT_MOST = 5
 """The baseline's own regret widens a near tie to so many times the configured limit at most: beyond
@@ -76,7 +73,7 @@ class LosslessTable:
 
     config: Config
     _answers: dict[str, list[Answer]] = field(default_factory=dict)
-    _tops: dict[tuple[str, int, int], dict[int, float]] = field(default_factory=dict)
+    _tops: dict[tuple[Question, int], dict[int, float]] = field(default_factory=dict)
     _loops: dict[bytes, bool] = field(default_factory=dict)
 
     def add_cell(self, measured: MeasuredCell) -> None:
@@ -91,7 +88,7 @@ class LosslessTable:
     def add_logprobs(self, places: Iterable[TopLogprobs]) -> None:
         """Take what the target thought at some places of the baseline's answers."""
         for place in places:
-            self._tops[place.prompt_sha256, place.turn, place.position] = dict(place.top)
+            self._tops[place.question, place.position] = dict(place.top)
 
     def frame(self) -> pd.DataFrame:
         """A row a server, also where nothing could be compared."""
@@ -125,15 +122,11 @@ class LosslessTable:
         key = ids.tobytes()
         if key not in self._loops:  # most answers are those of another launch or server
             self._loops[key] = is_degenerate(ids)
-        question = (
-            request.cell.workload,
-            request.prompt_id,
-            request.turn,
-            request.prompt_sha256,
-        )
         check = request.check
         empty = len(ids) == 0 or (request.text.strip() == "" and request.completion_tokens == 1)
-        return Answer(question, ids, self._loops[key], empty, check is not None and not check.valid)
+        return Answer(
+            request.question, ids, self._loops[key], empty, check is not None and not check.valid
+        )
 
     def _row(
         self, server: str, references: Mapping[Question, Answer], limit: float
@@ -172,8 +165,7 @@ class LosslessTable:
         place = first_difference(answer.ids, reference.ids)
         if place is None:
             return None
-        *_, turn, prompt_sha256 = answer.question
-        top = self._tops.get((prompt_sha256, turn, place))
+        top = self._tops.get((answer.question, place))
         if not top or place >= len(answer.ids):  # an answer that ends early emitted nothing there
             return Difference(place, None)
         return Difference(place, regret(top, int(answer.ids[place])))

@@ -99,6 +99,9 @@ def test_each_greedy_prompt_is_asked_once_for_what_was_said(notes, store):
         (0, {10: -0.1, 11: -2.5}),
         (1, {11: -0.1, 12: -2.5}),
     ]
+    assert {(place.workload, place.prompt_id, place.turn) for place in found} == {
+        ("short", "p0", 0)
+    }
     assert notes.logprob_requests == 1
     assert notes.logprob_s is not None
 

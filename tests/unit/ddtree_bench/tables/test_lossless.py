@@ -8,7 +8,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.records import Check
 from ddtree_bench.session.logprobs import TopLogprobs
 from ddtree_bench.tables import build_tables
-from ddtree_bench.tables.lossless import LosslessTable
+from ddtree_bench.tables.lossless import Answer, LosslessTable
 
 Answers = dict[str, Sequence[dict[str, Any]]]
 Make = Callable[..., LosslessTable]
@@ -38,11 +38,18 @@ def row(table: LosslessTable, server: str = "tree") -> pd.Series:
     return table.frame().set_index("server").loc[server]
 
 
+def third(answer: Answer, top: tuple[tuple[int, float], ...]) -> TopLogprobs:
+    """What the target thought at an answer's third place."""
+    workload, prompt_id, turn, sha = answer.question
+    return TopLogprobs(
+        workload=workload, prompt_id=prompt_id, turn=turn, prompt_sha256=sha, position=2, top=top
+    )
+
+
 def place(table: Make, top: tuple[tuple[int, float], ...], emitted: int = 9) -> pd.Series:
     """The tree's row, its third token `emitted` where the baseline said 3."""
     made = table({"ar": [{"output_ids": (1, 2, 3)}], "tree": [{"output_ids": (1, 2, emitted)}]})
-    sha = made._answers["ar"][0].question[3]  # of the builder's prompt
-    made.add_logprobs([TopLogprobs(prompt_sha256=sha, turn=0, position=2, top=top)])
+    made.add_logprobs([third(made._answers["ar"][0], top)])
     return row(made)
 
 
@@ -61,13 +68,33 @@ def test_a_regret_above_the_tie_is_a_fault(table: Make) -> None:
     assert found["verdict_detail"] == "1 tokens more than 0.1 nats below the first choice"
 
 
+def test_workloads_that_share_a_prompt_have_places_of_their_own(
+    config: Config, records: dict[str, Callable[..., Any]]
+) -> None:
+    """The same prompt under two workloads, answered otherwise: each is judged by its own.
+
+    In `short` token 9 lies 0.02 nats below the first choice, in `longform` 3 nats.
+    """
+    made = LosslessTable(config)
+    for server, emitted in (("ar", 3), ("tree", 9)):
+        for workload in ("short", "longform"):
+            cell = records["id"](server, 1, workload)
+            said = records["request"](cell, "p0", 0.01, output_ids=(1, 2, emitted))
+            made.add_cell(records["cell"](cell, (said,)))
+    short, longform = made._answers["ar"]
+    assert short.question[1:] == longform.question[1:]
+    near, far = ((3, -0.70), (9, -0.72)), ((3, -0.1), (9, -3.1))
+    made.add_logprobs([third(short, near), third(longform, far)])
+    found = row(made)
+    assert (found["near_ties"], found["regret_faults"]) == (1, 1)
+
+
 def test_what_the_baseline_regrets_against_itself_is_a_near_tie(table: Make) -> None:
     """Plain decoding's own later answer lies 0.25 nats below its first: so may a tree's."""
     made = table({"ar": [{"output_ids": (1, 2, 3)}], "tree": [{"output_ids": (1, 2, 9)}]})
     made._answers["ar"] += made._answers["tree"]
-    sha = made._answers["ar"][0].question[3]
     top = ((3, -0.50), (9, -0.75))
-    made.add_logprobs([TopLogprobs(prompt_sha256=sha, turn=0, position=2, top=top)])
+    made.add_logprobs([third(made._answers["ar"][0], top)])
     found = row(made)
     assert (found["near_ties"], found["regret_faults"], found["near_tie_nats"]) == (1, 0, 0.25)
     assert row(made, "ar")["verdict"] == "sound"
@@ -153,8 +180,7 @@ def test_a_baseline_that_errs_hides_nobodys_faults(table: Make) -> None:
     """Its own regret of 3 nats widens the tie of 0.1 to 0.5, and it is faulty itself."""
     made = table({"ar": [{"output_ids": (1, 2, 3)}], "tree": [{"output_ids": (1, 2, 9)}]})
     made._answers["ar"] += made._answers["tree"]
-    sha = made._answers["ar"][0].question[3]
     top = ((3, -0.1), (9, -3.1))
-    made.add_logprobs([TopLogprobs(prompt_sha256=sha, turn=0, position=2, top=top)])
+    made.add_logprobs([third(made._answers["ar"][0], top)])
     assert row(made)["near_tie_nats"] == pytest.approx(0.5)
     assert row(made)["verdict"] == row(made, "ar")["verdict"] == "faulty"
