@@ -147,6 +147,8 @@ class RequestRecord(Record):
     overshoot_tokens: NonNegativeInt = 0
     """Tokens that the server sent after a stop token; cut from ids, counts and times."""
     cached_tokens: NonNegativeInt | None = None
+    retractions: NonNegativeInt | None = None
+    """Times the server took the request out of its batch for want of memory and read it again."""
     finish_reason: str | None = None
     spec: SpecCounts | None = None
     tree: TreeCounts | None = None

@@ -69,6 +69,7 @@ class Answer:
     completion_tokens: int | None = None
     overshoot_tokens: int = 0
     cached_tokens: int | None = None
+    retractions: int | None = None
     finish_reason: str | None = None
     spec: SpecCounts | None = None
     tree: TreeCounts | None = None
@@ -97,6 +98,7 @@ class _Meta(_Foreign):
     prompt_tokens: NonNegativeInt | None = None
     completion_tokens: NonNegativeInt | None = None
     cached_tokens: NonNegativeInt | None = None
+    retractions: NonNegativeInt | None = Field(None, alias="num_retractions")
     verify_steps: NonNegativeInt | None = Field(None, alias="spec_verify_ct")
     accepted_drafts: NonNegativeInt | None = Field(
         None,
@@ -310,6 +312,7 @@ def _counts(meta: _Meta) -> dict[str, Any]:
         "prompt_tokens": meta.prompt_tokens,
         "completion_tokens": meta.completion_tokens,
         "cached_tokens": meta.cached_tokens,
+        "retractions": meta.retractions,
         "spec": meta.spec(),
         "tree": meta.tree(),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ddtree_bench.records import RequestRecord
+from ddtree_bench.records import RequestRecord, SpecCounts
 from ddtree_bench.status import Status
 
 COLD_SHARE = 0.01
@@ -21,12 +21,15 @@ class Finding(NamedTuple):
     detail: str
 
 
-def fault_of(requests: Sequence[RequestRecord], *, cold: bool) -> Finding | None:
+def fault_of(
+    requests: Sequence[RequestRecord], *, cold: bool, block_size: int | None = None
+) -> Finding | None:
     """What makes a cell's records unfit to be counted; None if nothing does.
 
     Args:
         requests: all requests of the cell.
         cold: the prefix cache was flushed before the cell.
+        block_size: of the server's drafts, bonus token included, where the configuration tells it.
     """
     if not requests:
         return Finding(Status.NO_TOKENS, "no request was made")
@@ -34,7 +37,7 @@ def fault_of(requests: Sequence[RequestRecord], *, cold: bool) -> Finding | None
     if failed is not None:
         return failed
     for request in requests:
-        for finding in _contradictions(request):
+        for finding in _contradictions(request, block_size):
             where = f"{request.prompt_id} turn {request.turn}"
             return Finding(finding.status, f"{where}: {finding.detail}")
     return _warm(requests) if cold else None
@@ -53,7 +56,7 @@ def _failed(requests: Sequence[RequestRecord]) -> Finding | None:
     return Finding(first.status, f"{share}; {first.prompt_id} turn {first.turn}: {first.detail}")
 
 
-def _contradictions(request: RequestRecord) -> Iterator[Finding]:
+def _contradictions(request: RequestRecord, block_size: int | None) -> Iterator[Finding]:
     tokens = request.completion_tokens
     if tokens is None or request.prompt_tokens is None:
         yield Finding(Status.NO_USAGE, "no token counts")
@@ -69,21 +72,42 @@ def _contradictions(request: RequestRecord) -> Iterator[Finding]:
             yield Finding(Status.BAD_COUNTS, said)
     if request.stream and not request.events:
         yield Finding(Status.MALFORMED, "streamed, but no event carries tokens")
-    yield from _spec_contradictions(request)
+    if request.spec is not None:
+        for said in _wrong_counters(request, request.spec, block_size):
+            yield Finding(Status.BAD_COUNTS, said)
 
 
-def _spec_contradictions(request: RequestRecord) -> Iterator[Finding]:
-    spec = request.spec
-    if spec is None:
-        return
+def _wrong_counters(
+    request: RequestRecord, spec: SpecCounts, block_size: int | None
+) -> Iterator[str]:
+    """What the counters of speculation contradict: each other, the tokens, or the draft's size."""
     steps = sum(spec.histogram)
     accepted = sum(drafts * count for drafts, count in enumerate(spec.histogram))
+    longest = max((drafts for drafts, count in enumerate(spec.histogram) if count), default=0)
     if steps != spec.verify_steps:
-        said = f"the histogram holds {steps} steps, {spec.verify_steps} were counted"
-        yield Finding(Status.BAD_COUNTS, said)
+        yield f"the histogram holds {steps} steps, {spec.verify_steps} were counted"
     if accepted != spec.accepted_drafts:
-        said = f"the histogram holds {accepted} accepted drafts, {spec.accepted_drafts} counted"
-        yield Finding(Status.BAD_COUNTS, said)
+        yield f"the histogram holds {accepted} accepted drafts, {spec.accepted_drafts} counted"
+    if block_size is not None and longest >= block_size:
+        yield f"a step accepted {longest} drafts of a block of {block_size}"
+    # each step gives its accepted drafts and one token more; so does each prefill, without a step
+    most = 1 + (request.retractions or 0) + spec.accepted_drafts + spec.verify_steps
+    tokens = (request.completion_tokens or 0) + request.overshoot_tokens
+    if tokens > most:
+        yield f"{tokens} tokens, but prefill and verify steps gave {most} at most"
+    yield from _wrong_proposals(request, spec)
+
+
+def _wrong_proposals(request: RequestRecord, spec: SpecCounts) -> Iterator[str]:
+    """Whether as many drafts were proposed as the verify width says, where both are told."""
+    if request.tree is None or spec.proposed_drafts is None:
+        return
+    proposed = spec.verify_steps * (request.tree.verify_width - 1)
+    if spec.proposed_drafts != proposed:
+        yield (
+            f"{spec.proposed_drafts} drafts proposed, but {spec.verify_steps} steps of width "
+            f"{request.tree.verify_width} hold {proposed}"
+        )
 
 
 def _warm(requests: Sequence[RequestRecord]) -> Finding | None:

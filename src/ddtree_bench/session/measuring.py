@@ -47,7 +47,8 @@ def measure_one(
         requests = judged(task, told_of_death(live.server, requests))
         # draws of one prompt are asked again and again; nothing of them is timed
         cold = spec.flushes_cache and task.workload.draws is None
-        fault = _fault(live.server, requests, cold=cold)
+        block_size = spec.server.block_size
+        fault = _fault(live.server, requests, cold=cold, block_size=block_size)
     record = CellRecord(
         key=key,
         protocol=spec.protocol_version,
@@ -160,9 +161,11 @@ def _fault_of_flush(live: Live, spec: SessionSpec) -> Finding | None:
     return None
 
 
-def _fault(server: Running, requests: tuple[RequestRecord, ...], *, cold: bool) -> Finding | None:
+def _fault(
+    server: Running, requests: tuple[RequestRecord, ...], *, cold: bool, block_size: int | None
+) -> Finding | None:
     """What is wrong with the requests of a cell, or with the server after them."""
-    fault = fault_of(requests, cold=cold)
+    fault = fault_of(requests, cold=cold, block_size=block_size)
     if fault is not None and fault.status in _DEATHS:
         return fault
     return _death(server) or fault

@@ -156,6 +156,7 @@ class Asker:
             completion_tokens=answer.completion_tokens,
             overshoot_tokens=answer.overshoot_tokens,
             cached_tokens=answer.cached_tokens,
+            retractions=answer.retractions,
             finish_reason=answer.finish_reason,
             spec=answer.spec,
             tree=answer.tree,

@@ -1,7 +1,7 @@
 import pytest
 from fakes import cell_id, request_record
 
-from ddtree_bench.records import SpecCounts
+from ddtree_bench.records import SpecCounts, TreeCounts
 from ddtree_bench.session.integrity import fault_of
 from ddtree_bench.status import Status
 
@@ -37,15 +37,43 @@ def test_a_cell_without_requests_is_a_fault():
             {"spec": SpecCounts(verify_steps=2, accepted_drafts=2, histogram=(1, 1))},
             Status.BAD_COUNTS,
         ),
+        # the prefill's token, 1 accepted draft and 2 bonus tokens: 4 at most
+        ({"completion_tokens": 5, "output_ids": (10,) * 5}, Status.BAD_COUNTS),
+        ({"overshoot_tokens": 1}, Status.BAD_COUNTS),
+        # no step of a block of 8 accepts 8 drafts
+        (
+            {"spec": SpecCounts(verify_steps=1, accepted_drafts=8, histogram=(0,) * 8 + (1,))},
+            Status.BAD_COUNTS,
+        ),
+        # 2 steps of width 16 hold 30 drafts; a fork that counts by its block says 14
+        (
+            {
+                "spec": SpecCounts(
+                    verify_steps=2, accepted_drafts=1, proposed_drafts=14, histogram=(1, 1)
+                ),
+                "tree": TreeCounts(verify_width=16),
+            },
+            Status.BAD_COUNTS,
+        ),
     ],
 )
 def test_a_contradiction_is_found_and_named(change, status):
     """One bad request spoils its cell, and the detail says which."""
     bad = request_record(prompt_id="bad", **change)
-    finding = fault_of([request_record(), bad], cold=False)
+    finding = fault_of([request_record(), bad], cold=False, block_size=8)
     assert finding is not None
     assert finding.status is status
     assert finding.detail.startswith("bad turn 0: ")
+
+
+def test_counters_at_their_limits_are_no_contradiction():
+    """A retracted request is read again, which gives a token; 7 drafts fill a block of 8."""
+    again = request_record(completion_tokens=5, output_ids=(10,) * 5, retractions=1)
+    counts = SpecCounts(
+        verify_steps=1, accepted_drafts=7, proposed_drafts=15, histogram=(0,) * 7 + (1,)
+    )
+    full = request_record(spec=counts, tree=TreeCounts(verify_width=16))
+    assert fault_of([again, full], cold=False, block_size=8) is None
 
 
 def test_the_chat_route_needs_no_ids():
