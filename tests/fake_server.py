@@ -183,6 +183,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a GET."""
+        if self._refused():
+            return
         routes = {
             "/health": self._healthy,
             "/health_generate": self._healthy,
@@ -196,6 +198,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a POST."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self._refused():
+            return
         if self.path.startswith("/flush_cache"):
             self._flush_cache()
         elif self.path == "/generate":
@@ -204,6 +208,14 @@ class Handler(BaseHTTPRequestHandler):
             self._chat(json.loads(body))
         else:
             self._not_found()
+
+    def _refused(self) -> bool:
+        """Whether the API key is wrong; the refusal repeats it, as some proxies do."""
+        key, given = self.state.options.api_key, self.headers.get("Authorization", "")
+        wrong = key is not None and given != f"Bearer {key}"
+        if wrong:
+            self._send_json(401, {"error": {"message": f"not authorised: {given}"}})
+        return wrong
 
     def _healthy(self) -> None:
         self._send(503 if self.state.options.never_ready else 200, b"")
@@ -414,6 +426,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--print-file", type=Path, help="printed at start, its stamps renewed")
     parser.add_argument("--say", action="append", default=[], type=_said, metavar="TEXT@N")
     parser.add_argument("--device", help="taken for the pipeline's sake")
+    parser.add_argument("--api-key", help="refuse requests without it")
     parser.add_argument("--never-ready", action="store_true", help="/health answers 503")
     parser.add_argument("--lie", action="append", default=[], type=_pair, metavar="FACT=JSON")
     parser.add_argument("--ignore-sigterm", action="store_true")

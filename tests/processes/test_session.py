@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 from fakes import FIRST_MEASURED, bench
 
-from ddtree_bench.errors import ConfigError, MachineError
+from ddtree_bench.errors import MachineError
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.records import Launch
 from ddtree_bench.server.process import free_port
@@ -223,35 +225,66 @@ def test_a_failure_is_tried_again_before_it_is_written(tmp_path):
     assert launch_of(session).attempt == 2
     logs = sorted(path.name for path in session.folder.glob("*.log"))
     assert logs == ["attempt-1.server.log", "attempt-2.server.log"]
+    died = Status.DIED_IN_REQUEST
+    assert [(each.level, each.attempt, each.status) for each in launch_of(session).earlier_failures
+            ] == [("launch", 1, died), ("request", 1, died), ("cell", 1, died)]  # fmt: skip
+    assert "fake kernel failed" in launch_of(session).earlier_failures[0].log_tail
+
+
+def test_a_recorded_failure_stays_told_when_it_is_made_good(tmp_path):
+    """The last attempt failed and was written; the session is run again, and is well."""
+    once = tmp_path / "faulty-once"
+    session = failing(tmp_path, *fault("http500"), "--fault-once", str(once))
+    assert run(session) == 0
+    assert statuses(session)["short"] is Status.HTTP_ERROR
+    assert launch_of(session).earlier_failures == ()
+    for _ in range(2):  # the second time all cells come from the store
+        assert run(session) == 0
+        assert set(statuses(session).values()) == {Status.OK}
+        earlier = launch_of(session).earlier_failures
+        assert [each.level for each in earlier] == ["request", "cell"]
+        assert {each.status for each in earlier} == {Status.HTTP_ERROR}
+
+
+def test_failures_of_another_server_are_not_told(tmp_path):
+    """A changed flag makes another server; what the one before it did says nothing of it."""
+    session = failing(tmp_path, "--die-at-start", "3")
+    assert run(session) == 0
+    server = session.spec.server.model_copy(update={"args": ()})
+    mended = Session(session.spec.model_copy(update={"server": server}), session.results)
+    assert run(mended) == 0
+    assert launch_of(mended).status is Status.OK
+    assert launch_of(mended).earlier_failures == ()
+
+
+@contextmanager
+def somebody_elses(model: str, *args: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A fake server that no session has started: where it listens, and its process."""
+    script = str(Path(__file__).parents[1] / "fake_server.py")
+    port = free_port()
+    argv = [sys.executable, script, "--port", str(port), "--model-path", model, *args]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            process.terminate()
+
+
+def attached(owner: Session, url: str, folder: Path, **keys) -> Session:
+    """A session on a server that runs already."""
+    server = owner.spec.server.model_copy(update={"engine": "attach", "base_url": url, **keys})
+    return Session(owner.spec.model_copy(update={"server": server}), folder)
 
 
 def test_an_attached_server_is_measured_and_left_running(tmp_path):
     """Somebody else's server is used under its own name and not stopped."""
     owner = failing(tmp_path)
-    model = owner.spec.server.model
-    script = str(Path(__file__).parents[1] / "fake_server.py")
-    port = free_port()
-    argv = [sys.executable, script, "--port", str(port), "--model-path", model]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            server = owner.spec.server.model_copy(update={"engine": "attach", "base_url": url})
-            session = Session(owner.spec.model_copy(update={"server": server}), tmp_path / "r")
-            assert run(session) == 0
-            assert set(statuses(session).values()) == {Status.OK}
-            assert launch_of(session).log_path is None
-            assert process.poll() is None
-        finally:
-            process.terminate()
-
-
-def test_a_machine_that_lacks_the_model_writes_nothing(tmp_path):
-    """That is no result of the server's."""
-    session = failing(tmp_path)
-    server = session.spec.server.model_copy(update={"model": "/not/here"})
-    with pytest.raises(MachineError):
-        run(Session(session.spec.model_copy(update={"server": server}), session.results))
-    assert not session.results.exists()
+    with somebody_elses(owner.spec.server.model) as (url, process):
+        session = attached(owner, url, tmp_path / "r")
+        assert run(session) == 0
+        assert process.poll() is None
+    assert set(statuses(session).values()) == {Status.OK}
+    assert launch_of(session).log_path is None
 
 
 def spec_file(tmp_path: Path, session: Session) -> Path:
@@ -460,12 +493,39 @@ def test_a_crash_while_starting_is_told_with_its_phase(tmp_path):
     assert launch.startup.phases[-1].elapsed_s is None
 
 
-def test_an_unknown_flag_records_nothing(tmp_path):
+def test_an_unknown_flag_ends_the_session_with_code_2(tmp_path):
     """A configuration that SGLang does not understand is no result of a server's."""
     session = sglang(tmp_path, "--disable-cuda-graf")
-    with pytest.raises(ConfigError, match="disable-cuda-graph"):
-        run(session)
-    assert not session.folder.exists()
+    done = subprocess.run(
+        _command(spec_file(tmp_path, session), session),
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "did you mean `--disable-cuda-graph`" in done.stderr
+    assert not session.results.exists()
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ({"args": (), "env": {"CUDA_VISIBLE_DEVICES": ""}}, "there is no NVIDIA GPU"),
+        ({"env": {"FAKE_SGLANG_VERSION": "0.5.11"}}, "0.5.11 is older than 0.5.12"),
+        ({"python": "/not/here/python"}, "there is no interpreter"),
+        ({"model": "/not/here/model"}, "there is no folder"),
+        ({"algorithm": "DFLASH", "drafter": "/not/here/drafter"}, "there is no folder"),
+    ],
+)
+def test_what_a_machine_lacks_is_found_before_anything_is_written(tmp_path, server, words):
+    """Interpreter, folders, GPU, and a release that is understood."""
+    session = sglang(tmp_path)
+    changed = session.spec.server.model_copy(update=server)
+    with pytest.raises(MachineError, match=words):
+        run(Session(session.spec.model_copy(update={"server": changed}), session.results))
+    assert not session.results.exists()
 
 
 @pytest.mark.parametrize(
@@ -498,54 +558,60 @@ def test_the_host_is_watched_while_a_cell_is_measured(tmp_path):
     assert 0 <= cell.host.foreign_share.mean <= cell.host.busy_share.mean <= 1
 
 
-def attached(owner: Session, url: str, folder: Path, **keys) -> Session:
-    """A session on a server that runs already."""
-    server = owner.spec.server.model_copy(update={"engine": "attach", "base_url": url, **keys})
-    return Session(owner.spec.model_copy(update={"server": server}), folder)
-
-
 @pytest.mark.parametrize("may_flush", [False, True])
 def test_an_attached_server_is_flushed_by_leave_only(tmp_path, may_flush):
     """Without leave, cached tokens are recorded and the cells say that the cache is unknown."""
     owner = failing(tmp_path)
-    port = free_port()
-    flushed = tmp_path / "flushed"
-    argv = [
-        *(sys.executable, str(Path(__file__).parents[1] / "fake_server.py")),
-        *("--port", str(port), "--model-path", owner.spec.server.model),
-        *("--cached", "0" if may_flush else "10", "--flushed", str(flushed)),
-    ]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            session = attached(owner, url, tmp_path / "r", may_flush=may_flush)
-            assert run(session) == 0
-        finally:
-            process.terminate()
+    flushed, cached = tmp_path / "flushed", "0" if may_flush else "10"
+    args = ("--cached", cached, "--flushed", str(flushed))
+    with somebody_elses(owner.spec.server.model, *args) as (url, _):
+        session = attached(owner, url, tmp_path / "r", may_flush=may_flush)
+        assert run(session) == 0
     assert flushed.exists() == may_flush
     cells = cells_of(session)
     assert set(statuses(session).values()) == {Status.OK}
     codes = [finding.code for finding in cells["short"].cell.findings]
     assert (FindingCode.CACHE_UNKNOWN in codes) != may_flush
-    assert {r.cached_tokens for r in cells["short"].requests} == {0 if may_flush else 10}
+    assert {r.cached_tokens for r in cells["short"].requests} == {int(cached)}
 
 
 def test_the_wrong_model_on_an_attached_port(tmp_path):
     """Nothing is measured, and the server is left running."""
     owner = failing(tmp_path)
-    port = free_port()
-    script = str(Path(__file__).parents[1] / "fake_server.py")
-    argv = [sys.executable, script, "--port", str(port), "--model-path", "/models/another"]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
-        try:
-            session = attached(owner, f"http://127.0.0.1:{port}", tmp_path / "r")
-            assert run(session) == 0
-            assert process.poll() is None
-        finally:
-            process.terminate()
+    with somebody_elses("/models/another") as (url, process):
+        session = attached(owner, url, tmp_path / "r")
+        assert run(session) == 0
+        assert process.poll() is None
     assert launch_of(session).status is Status.WRONG_SERVER
     assert "model_path: expected" in launch_of(session).detail
     assert set(statuses(session).values()) == {Status.NOT_RUN}
+
+
+@pytest.mark.parametrize(("key", "status"), [("s3cret", Status.OK), ("wr0ng", Status.NOT_READY)])
+def test_an_api_key_is_sent_and_written_nowhere(tmp_path, monkeypatch, capfd, key, status):
+    """Neither into results nor to the terminal, also where a refusal repeats it."""
+    owner = failing(tmp_path)
+    monkeypatch.setenv("MY_KEY", key)
+    keys = {"api_key_env": "MY_KEY", "startup_timeout_s": 1.0}
+    with somebody_elses(owner.spec.server.model, "--api-key", "s3cret") as (url, _):
+        session = attached(owner, url, tmp_path / "r", **keys)
+        assert run(session) == 0
+    assert launch_of(session).status is status
+    said = capfd.readouterr()
+    files = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [text for text in (*files, said.out, said.err) if key in text]
+    assert status.ok or "not authorised: Bearer [api key]" in launch_of(session).detail
+
+
+def test_an_api_key_that_is_not_set_measures_nothing(tmp_path, monkeypatch):
+    """The message names the variable."""
+    monkeypatch.delenv("MY_KEY", raising=False)
+    session = attached(
+        failing(tmp_path), "http://127.0.0.1:9", tmp_path / "r", api_key_env="MY_KEY"
+    )
+    with pytest.raises(MachineError, match="MY_KEY is not set"):
+        run(session)
+    assert not session.results.exists()
 
 
 def test_gpus_of_the_command_line_are_the_only_ones_seen(tmp_path, monkeypatch):
