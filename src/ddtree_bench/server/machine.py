@@ -106,9 +106,14 @@ def weights_facts(server: Server) -> dict[str, str | None]:
 
 
 def gpu_memory_used_mib(environ: Mapping[str, str] = os.environ) -> int | None:
-    """Memory in use on all visible GPUs together, by whomever; None without `nvidia-smi`."""
+    """Memory in use on all visible GPUs together, by whomever; None if no GPU tells it."""
     rows = _nvidia_smi(("memory.used",), environ)
-    return sum(int(row[0]) for row in rows) if rows else None
+    if rows:
+        return sum(int(row[0]) for row in rows)
+    nvml = load_nvml()
+    samples = () if nvml is None else GpuReader(nvml, frozenset, visible_devices(environ)).read()
+    used = [one.memory_used_bytes for one in samples if one.memory_used_bytes is not None]
+    return sum(used) // 2**20 if used else None
 
 
 def has_nvidia_gpu(environ: Mapping[str, str] = os.environ) -> bool:

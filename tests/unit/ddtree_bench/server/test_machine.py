@@ -1,5 +1,6 @@
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 from fakes import bench
@@ -102,8 +103,37 @@ def test_gpus_become_facts(server, tmp_path, monkeypatch):
     assert machine.gpu_memory_used_mib({"CUDA_VISIBLE_DEVICES": ""}) is None
 
 
+class BareNvml:
+    """NVML of one GPU that tells its memory and nothing else."""
+
+    NVMLError = OSError
+
+    def __getattr__(self, name):
+        """A call that fails, or one of the three that do not."""
+        known = {
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5 * 2**20),
+        }
+
+        def call(*_):
+            if name not in known:
+                raise OSError(name)
+            return known[name]
+
+        return 0 if name.startswith("NVML_") else call
+
+
+def test_memory_is_told_where_there_is_no_nvidia_smi(tmp_path, monkeypatch):
+    """By NVML, which a container may have alone; a job that sees no GPU has none."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(machine, "load_nvml", BareNvml)
+    assert machine.gpu_memory_used_mib({}) == 5
+    assert machine.gpu_memory_used_mib({"CUDA_VISIBLE_DEVICES": ""}) is None
+
+
 def test_no_gpu_is_none_and_not_zero(tmp_path, monkeypatch):
-    """Without `nvidia-smi` nothing was measured."""
+    """Without `nvidia-smi` and NVML nothing was measured."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(machine, "load_nvml", lambda: None)
     assert machine.gpu_memory_used_mib() is None
