@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes import FAKE_ENGINE
 
-from ddtree_bench.config import Server
+from ddtree_bench.config import Server, load_config
 from ddtree_bench.errors import ConfigError, MachineError
 from ddtree_bench.server import preflight
 from ddtree_bench.server.flags import KnownFlags
@@ -21,6 +21,8 @@ from ddtree_bench.server.preflight import (
     taken_flags,
 )
 
+REPOSITORY = Path(__file__).parents[4]
+CONFIGS = sorted((REPOSITORY / "config").glob("*.yaml"))
 OPTIONS = Path(__file__).parents[3] / "fixtures/sglang-0.5.17-options.json"
 KNOWN = KnownFlags.model_validate(json.loads(OPTIONS.read_text(encoding="utf-8")))
 """Recorded from SGLang 0.5.17 without plug-ins: it knows no DDTREE."""
@@ -46,6 +48,17 @@ def test_all_faults_are_told_at_once_and_where_they_stand(tmp_path):
     keys = [fault.key for fault in caught.value.faults]
     assert keys == ["servers.one.args[2]", "servers.one.args[3]", "servers.one.args[4]"]
     assert "did you mean `--disable-cuda-graph`?" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_shipped_configurations_name_flags_of_this_release(path, monkeypatch):
+    """Also those for machines that nobody had here; the plug-in's own flags are left out."""
+    monkeypatch.chdir(REPOSITORY)
+    stock = KNOWN.model_copy(update={"algorithms": (*KNOWN.algorithms, "DDTREE")})
+    for name, server in load_config(path).servers.items():
+        if server.engine == "sglang":
+            bare = server.model_copy(update={"budget": None, "topk_cap": None})
+            assert [*taken_flags(name, bare), *flag_faults(name, bare, stock)] == []
 
 
 def test_a_key_whose_flag_this_sglang_lacks():
