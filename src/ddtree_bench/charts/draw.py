@@ -31,3 +31,10 @@ def draw_figures(tables_folder: Path, figures_folder: Path, config: Config) -> N
             drawing = draw(tables, config)
             save(drawing.figure, figures_folder / f"{name}.pdf")
             drawing.data.to_csv(figures_folder / f"{name}.csv", index=False)
+
+
+def draw_picture(name: str, tables_folder: Path, config: Config, path: Path) -> None:
+    """Write one figure as PNG, for pages that are read on a screen."""
+    with report_style():
+        drawing = FIGURES[name](read_tables(tables_folder), config)
+        save(drawing.figure, path)

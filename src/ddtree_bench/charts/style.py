@@ -20,6 +20,10 @@ from matplotlib.text import Text
 
 TEXT_WIDTH_IN = 160 / 25.4
 """A4 less two margins of 25 mm; figures enter the report unscaled."""
+SCREEN_DPI = 130
+"""Dots per inch of pictures for the screen."""
+_METADATA = {"pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}
+"""What matplotlib would write of itself and the time."""
 
 # Okabe & Ito (2008), without the yellow that vanishes on white; grey first, for plain decoding.
 _COLOURS = ("#555555", "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#000000")
@@ -115,13 +119,14 @@ def put_legend_above(axes: Axes, columns: int = 5, *, wide: bool = False) -> Non
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as PDF; the same figure gives the same bytes."""
+    """Write the figure as PDF or PNG, as its name ends; the same figure gives the same bytes."""
     for text in figure.findobj(Text):
         if isinstance(text, Text) and not _suits_cmr10(text.get_text()):
             text.set_fontfamily(_FALLBACK)
             text.set_fontsize(_FALLBACK_SCALE * float(text.get_fontsize()))
-    nothing = dict.fromkeys(("CreationDate", "Creator", "Producer"))
-    figure.savefig(path, format="pdf", metadata=nothing)
+    kind = path.suffix.removeprefix(".")
+    nothing = dict.fromkeys(_METADATA[kind])
+    figure.savefig(path, format=kind, dpi=SCREEN_DPI, metadata=nothing)
 
 
 def _suits_cmr10(text: str) -> bool:
