@@ -1,7 +1,7 @@
 """Where the steps write their trees and paths: made once, so that a step allocates nothing.
 
-What a step wrote is copied to the host while the next step runs, and the scheduler waits for that
-copy before it starts the one after. So two sets take turns.
+Addresses are fixed, since captured graphs hold them. Trees and paths live no longer than their
+step; what outlives it is the report, of which each step takes a copy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ddtree_sglang.path import PathBatch
-from ddtree_sglang.tree import TreeBatch
+from ddtree_sglang.tree import NONE, TreeBatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,8 +23,8 @@ class Step:
         trees: R trees of N nodes.
         positions: `[R, N]` int64, of the nodes in the text.
         numbers: `[R, N]` int64, 0, 1, …: each node's place in the batch.
-        counts: `[R, L + 1 + K]` int32: nodes a depth, deepest depth, accepted nodes a rank.
-        path: R paths; its `ranks` are the last columns of `counts`.
+        counts: `[R, L + 1]` int32, `tree.count_nodes`.
+        path: R paths.
     """
 
     trees: TreeBatch
@@ -35,7 +35,7 @@ class Step:
 
 
 class StepBuffers:
-    """Two sets of buffers for batches of up to `rows` requests.
+    """Buffers for batches of up to `rows` requests.
 
     Args:
         rows: requests at most.
@@ -49,40 +49,26 @@ class StepBuffers:
     def __init__(
         self, rows: int, width: int, levels: int, topk: int, depth: int, device: torch.device
     ) -> None:
-        self._sizes = (rows, width, levels, topk, depth)
-        self._sets = [self._make(device) for _ in range(2)]
-        self._views: list[dict[int, Step]] = [{}, {}]
-        self._turn = 0
+        self.rows, self.width, self.depth, self._topk = rows, width, depth, topk
+        self._trees = TreeBatch.empty(rows, width, device)
+        self._trees.parents.fill_(NONE)
+        self._trees.tokens.zero_()
+        self._trees.ranks.fill_(NONE)
+        self._positions = torch.zeros_like(self._trees.tokens)
+        self._numbers = torch.arange(rows * width, device=device).view(rows, width)
+        self._counts = torch.zeros(rows, levels + 1, dtype=torch.int32, device=device)
+        self._steps: dict[int, Step] = {}
 
-    def next(self, requests: int) -> Step:
-        """The first R rows of the set whose turn it is."""
-        self._turn = 1 - self._turn
-        views = self._views[self._turn]
-        if requests not in views:
-            views[requests] = _first(self._sets[self._turn], requests)
-        return views[requests]
-
-    def _make(self, device: torch.device) -> Step:
-        rows, width, levels, topk, depth = self._sizes
-        counts = torch.zeros(rows, levels + 1 + topk, dtype=torch.int32, device=device)
-        trees = TreeBatch.empty(rows, width, device)
-        return Step(
-            trees=trees,
-            positions=torch.empty_like(trees.tokens),
-            numbers=torch.arange(rows * width, device=device).view(rows, width),
-            counts=counts,
-            path=PathBatch.empty(rows, width, depth, counts[:, levels + 1 :]),
-        )
-
-
-def _first(step: Step, requests: int) -> Step:
-    """Views of the first R rows."""
-    trees = (getattr(step.trees, name)[:requests] for name in TreeBatch.__slots__)
-    path = (getattr(step.path, name)[:requests] for name in PathBatch.__slots__)
-    return Step(
-        TreeBatch(*trees),
-        step.positions[:requests],
-        step.numbers[:requests],
-        step.counts[:requests],
-        PathBatch(*path),
-    )
+    def of(self, requests: int) -> Step:
+        """The space of a batch of R requests: the first R trees, and paths of its own."""
+        if requests not in self._steps:
+            trees = (getattr(self._trees, name)[:requests] for name in TreeBatch.__slots__)
+            counts, device = self._counts.shape[1] + self._topk, self._counts.device
+            self._steps[requests] = Step(
+                TreeBatch(*trees),
+                self._positions[:requests],
+                self._numbers[:requests],
+                self._counts[:requests],
+                PathBatch.empty(requests, self.width, self.depth, counts, device),
+            )
+        return self._steps[requests]

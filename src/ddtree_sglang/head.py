@@ -34,13 +34,14 @@ class CandidateHead:
     the bonus token, so all ranks grow the same trees, whatever their logits' last bits are.
 
     Attributes:
+        block: b, positions of a block; the bonus token's and L to draft.
         log_probs: `[rows, L, K]` float32, nats, descending.
         tokens: `[rows, L, K]` int64.
     """
 
     def __init__(self, part: HeadPart, block: int, topk: int, rows: int) -> None:
         self._part = part
-        self._block = block
+        self.block = block
         device, shape = part.weight.device, (rows, block - 1, topk)
         self.log_probs = torch.empty(shape, dtype=torch.float32, device=device)
         self.tokens = torch.empty(shape, dtype=torch.int64, device=device)
@@ -49,14 +50,13 @@ class CandidateHead:
         self._own = torch.empty(words, dtype=torch.float32, device=device)
         self._gathered = torch.empty(ranks * self._own.numel(), device=device)
 
-    def __call__(self, hidden: Tensor, input_ids: Tensor | None = None) -> None:
-        """Fill the first R rows from the drafter's `[R × b, H]` hidden states.
-
-        `input_ids` is there for SGLang's capture hook (speculative/draft_worker_common.py:203).
-        """
-        requests, weight = hidden.shape[0] // self._block, self._part.weight
+    def __call__(self, hidden: Tensor | None) -> None:
+        """Fill the first R rows from the drafter's `[R × b, H]` hidden states."""
+        if hidden is None:
+            raise RuntimeError("the drafter gave no hidden states")
+        requests, weight = hidden.shape[0] // self.block, self._part.weight
         # Position 0 of a block is the bonus token. Two dimensions: a 3-D product is a slow bmm.
-        drafted = hidden.view(requests, self._block, -1)[:, 1:].flatten(0, 1)  # [R × L, H]
+        drafted = hidden.view(requests, self.block, -1)[:, 1:].flatten(0, 1)  # [R × L, H]
         logits = torch.matmul(drafted.to(weight.dtype), weight.T)  # [R × L, V']
         log_probs = self.log_probs[:requests].flatten(0, 1)  # views: [R × L, K]
         tokens = self.tokens[:requests].flatten(0, 1)

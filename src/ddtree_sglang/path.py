@@ -9,13 +9,18 @@ the same in one launch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
+from ddtree_sglang.report import Report
 from ddtree_sglang.tree import NONE, ROOT, TreeBatch
 
-DUMMY_SLOT = 0
+if TYPE_CHECKING:
+    from ddtree_sglang.buffers import Step
+
+DUMMY_SLOT: Final = 0
 """The cache slot that SGLang keeps for what nobody reads."""
 
 
@@ -27,65 +32,51 @@ class PathBatch:
         nodes: `[R, D + 1]` int32, the root first; `NONE` behind the end.
         rows: `[R, D + 1]` int64, each node's place among the batch's R × N; the root's behind
             the end.
-        lens: `[R]` int32, nodes on the path, the root included: as many tokens are new.
-        tokens: `[R, N]` int64, the new tokens; 0 behind the end.
-        bonus: `[R]` int64, the last new token.
-        new_lens: `[R]` int64, committed tokens with the new ones.
+        lens: `[R]` int32, nodes on the path, the root included.
         sources: `[R, D]` int64, cache slots of the nodes below the root.
         targets: `[R, D]` int64, slots where they belong; both are `DUMMY_SLOT` behind the end.
-        ranks: `[R, K]` int32, accepted nodes by their place among the candidates of their depth;
-            its rows may lie apart.
+        report: what the host gets to know.
     """
 
     nodes: Tensor
     rows: Tensor
     lens: Tensor
-    tokens: Tensor
-    bonus: Tensor
-    new_lens: Tensor
     sources: Tensor
     targets: Tensor
-    ranks: Tensor
+    report: Report
 
     @classmethod
-    def empty(cls, requests: int, width: int, depth: int, ranks: Tensor) -> PathBatch:
-        """Space for R paths; what it holds is undefined."""
-        device = ranks.device
+    def empty(
+        cls, requests: int, width: int, depth: int, counts: int, device: torch.device
+    ) -> PathBatch:
+        """Space for R paths in trees of N nodes."""
 
         def integers(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.empty(shape, dtype=dtype, device=device)
+            return torch.zeros(shape, dtype=dtype, device=device)
 
         return cls(
             nodes=integers(requests, depth + 1, dtype=torch.int32),
             rows=integers(requests, depth + 1),
             lens=integers(requests, dtype=torch.int32),
-            tokens=integers(requests, width),
-            bonus=integers(requests),
-            new_lens=integers(requests),
             sources=integers(requests, depth),
             targets=integers(requests, depth),
-            ranks=ranks,
+            report=Report.empty(requests, width, counts, device),
         )
 
 
 def accept_paths(
-    trees: TreeBatch,
-    predicted: Tensor,
-    prefix_lens: Tensor,
-    slots: Tensor,
-    limits: Tensor | None,
-    out: PathBatch,
+    step: Step, predicted: Tensor, prefix_lens: Tensor, slots: Tensor, limits: Tensor
 ) -> None:
-    """Fill `out` with the accepted paths.
+    """Fill the step's paths.
 
     Args:
-        trees: R trees of N nodes.
+        step: its trees and their counts are there.
         predicted: `[R, N]`, the target's token after each node.
         prefix_lens: `[R]`, tokens before each tree.
         slots: `[R, N]`, cache slot of each node.
-        limits: `[R]`, nodes that a path has at most, the root included; None for no limit.
-        out: changed.
+        limits: `[R]`, nodes that a path has at most, the root included.
     """
+    trees, out, report = step.trees, step.path, step.path.report
     depth = out.nodes.shape[1] - 1
     nodes = _walk(trees, predicted, limits, depth)
     on_path, safe = nodes != NONE, nodes.clamp(min=ROOT)
@@ -95,19 +86,21 @@ def accept_paths(
     out.nodes.copy_(nodes)
     out.rows.copy_(places[:, None] * width + safe)
     out.lens.copy_(lens)
-    out.tokens.zero_()
-    out.tokens[:, : depth + 1] = tokens
-    out.bonus.copy_(tokens[places, lens - 1])
-    out.new_lens.copy_(prefix_lens + lens)
     below, ended = safe[:, 1:], ~on_path[:, 1:]
     out.sources.copy_(slots.gather(1, below).masked_fill(ended, DUMMY_SLOT))
     out.targets.copy_(slots[:, 1 : depth + 1].masked_fill(ended, DUMMY_SLOT))
+    report.tokens.zero_()
+    report.tokens[:, : depth + 1] = tokens
+    report.bonus.copy_(tokens[places, lens - 1])
+    report.new_lens.copy_(prefix_lens + lens)
+    report.lens.copy_(lens)
     ranks = trees.ranks.gather(1, below).masked_fill(ended, NONE)
-    rank = torch.arange(out.ranks.shape[1], device=ranks.device)
-    out.ranks.copy_((ranks[:, None, :] == rank[:, None]).sum(-1))
+    rank = torch.arange(report.counts.shape[1] - step.counts.shape[1], device=ranks.device)
+    by_rank = (ranks[:, None, :] == rank[:, None]).sum(-1)
+    report.counts.copy_(torch.cat([step.counts, by_rank], dim=1))
 
 
-def _walk(trees: TreeBatch, predicted: Tensor, limits: Tensor | None, depth: int) -> Tensor:
+def _walk(trees: TreeBatch, predicted: Tensor, limits: Tensor, depth: int) -> Tensor:
     """`[R, D + 1]` int64, the nodes of the paths, `NONE` behind the end."""
     at = torch.full_like(predicted[:, 0], ROOT, dtype=torch.int64)
     nodes = torch.full((len(at), depth + 1), NONE, dtype=torch.int64, device=at.device)
@@ -115,9 +108,8 @@ def _walk(trees: TreeBatch, predicted: Tensor, limits: Tensor | None, depth: int
     live = torch.ones_like(at, dtype=torch.bool)
     for step in range(1, depth + 1):
         wanted = predicted.gather(1, at[:, None])
-        is_next = (trees.parents == at[:, None]) & (trees.tokens == wanted) & live[:, None]
-        if limits is not None:
-            is_next &= (limits > step)[:, None]
+        is_next = (trees.parents == at[:, None]) & (trees.tokens == wanted)
+        is_next &= (live & (limits > step))[:, None]
         live = is_next.any(1)
         at = torch.where(live, is_next.int().argmax(1), at)
         nodes[:, step] = torch.where(live, at, NONE)

@@ -8,8 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ddtree_sglang.path import PathBatch
-from ddtree_sglang.tree import TreeBatch
+from ddtree_sglang.buffers import Step
 
 
 # A tensor's address depends on the batch; a variant for each alignment would be compiled while
@@ -23,15 +22,17 @@ from ddtree_sglang.tree import TreeBatch
         "prefix_lens",
         "slots",
         "limits",
+        "node_counts",
         "path_nodes",
         "path_rows",
         "path_lens",
-        "path_tokens",
-        "path_bonus",
-        "new_lens",
         "sources",
         "targets",
-        "counts",
+        "report_tokens",
+        "report_bonus",
+        "report_new_lens",
+        "report_lens",
+        "report_counts",
     ]
 )
 def _accept(
@@ -41,23 +42,25 @@ def _accept(
     predicted: tl.tensor,
     prefix_lens: tl.tensor,  # [R]
     slots: tl.tensor,  # [R, N]
-    limits: tl.tensor,  # [R], read if LIMITED
+    limits: tl.tensor,  # [R]
+    node_counts: tl.tensor,  # [R, L + 1]
     path_nodes: tl.tensor,  # out [R, D + 1]
     path_rows: tl.tensor,  # out [R, D + 1]
     path_lens: tl.tensor,  # out [R]
-    path_tokens: tl.tensor,  # out [R, N]
-    path_bonus: tl.tensor,  # out [R]
-    new_lens: tl.tensor,  # out [R]
     sources: tl.tensor,  # out [R, D]
     targets: tl.tensor,  # out [R, D]
-    counts: tl.tensor,  # out [R, K], rows COUNT_STRIDE apart
+    report_tokens: tl.tensor,  # out [R, N]
+    report_bonus: tl.tensor,  # out [R], as are the next two
+    report_new_lens: tl.tensor,
+    report_lens: tl.tensor,
+    report_counts: tl.tensor,  # out [R, L + 1 + K]
     DEPTH: tl.constexpr,  # D
+    LEVELS: tl.constexpr,  # L
     TOPK: tl.constexpr,
     WIDTH: tl.constexpr,
     LANES: tl.constexpr,  # power of two ≥ WIDTH
     RANK_LANES: tl.constexpr,  # power of two ≥ TOPK
-    COUNT_STRIDE: tl.constexpr,
-    LIMITED: tl.constexpr,
+    LEVEL_LANES: tl.constexpr,  # power of two ≥ LEVELS + 1
 ) -> None:
     request = tl.program_id(0)
     lane = tl.arange(0, LANES)
@@ -68,9 +71,7 @@ def _accept(
     parent = tl.load(parents + row + lane, mask=is_node, other=-1)
     rank = tl.load(ranks + row + lane, mask=is_node, other=-1)
     answer = tl.load(predicted + row + lane, mask=is_node, other=0).to(tl.int64)
-    limit = tl.zeros([], tl.int32) + (DEPTH + 1)
-    if LIMITED:
-        limit = tl.load(limits + request)
+    limit = tl.minimum(tl.load(limits + request), DEPTH + 1)
 
     at = tl.zeros([], tl.int32)
     length = tl.zeros([], tl.int32) + 1
@@ -96,29 +97,34 @@ def _accept(
     is_step = lane <= DEPTH
     tl.store(path_nodes + request * (DEPTH + 1) + lane, node, mask=is_step)
     tl.store(path_rows + request * (DEPTH + 1) + lane, (row + safe).to(tl.int64), mask=is_step)
-    tl.store(path_tokens + row + lane, new_token, mask=is_node)
     tl.store(path_lens + request, length)
-    tl.store(path_bonus + request, bonus)
-    tl.store(new_lens + request, tl.load(prefix_lens + request).to(tl.int64) + length)
     # Behind the end: slot 0, SGLang's dummy.
     source = tl.load(slots + row + safe, mask=on_path, other=0)
     target = tl.load(slots + row + lane, mask=on_path, other=0)
     is_moved = is_step & (lane > 0)
     tl.store(sources + request * DEPTH + lane - 1, source.to(tl.int64), mask=is_moved)
     tl.store(targets + request * DEPTH + lane - 1, target.to(tl.int64), mask=is_moved)
-    tl.store(counts + request * COUNT_STRIDE + kind, count, mask=kind < TOPK)
+
+    new_len = tl.load(prefix_lens + request).to(tl.int64) + length
+    tl.store(report_tokens + row + lane, new_token, mask=is_node)
+    tl.store(report_bonus + request, bonus)
+    tl.store(report_new_lens + request, new_len)
+    tl.store(report_lens + request, length.to(tl.int64))
+    level = tl.arange(0, LEVEL_LANES)
+    counted = tl.load(node_counts + request * (LEVELS + 1) + level, mask=level <= LEVELS, other=0)
+    numbers = report_counts + request * (LEVELS + 1 + TOPK)
+    tl.store(numbers + level, counted.to(tl.int64), mask=level <= LEVELS)
+    tl.store(numbers + LEVELS + 1 + kind, count.to(tl.int64), mask=kind < TOPK)
 
 
 def accept_paths_on_gpu(
-    trees: TreeBatch,
-    predicted: Tensor,
-    prefix_lens: Tensor,
-    slots: Tensor,
-    limits: Tensor | None,
-    out: PathBatch,
+    step: Step, predicted: Tensor, prefix_lens: Tensor, slots: Tensor, limits: Tensor
 ) -> None:
-    """`path.accept_paths`; all tensors contiguous but `out.ranks`, whose rows may lie apart."""
+    """`path.accept_paths`; all tensors contiguous, and none is waited for."""
+    trees, out, report = step.trees, step.path, step.path.report
     requests, width = trees.tokens.shape
+    levels = step.counts.shape[1] - 1
+    topk = report.counts.shape[1] - levels - 1
     _accept[(requests,)](
         trees.tokens,
         trees.parents,
@@ -126,22 +132,24 @@ def accept_paths_on_gpu(
         predicted,
         prefix_lens,
         slots,
-        out.lens if limits is None else limits,
+        limits,
+        step.counts,
         out.nodes,
         out.rows,
         out.lens,
-        out.tokens,
-        out.bonus,
-        out.new_lens,
         out.sources,
         out.targets,
-        out.ranks,
+        report.tokens,
+        report.bonus,
+        report.new_lens,
+        report.lens,
+        report.counts,
         DEPTH=out.nodes.shape[1] - 1,
-        TOPK=out.ranks.shape[1],
+        LEVELS=levels,
+        TOPK=topk,
         WIDTH=width,
         LANES=triton.next_power_of_2(width),
-        RANK_LANES=triton.next_power_of_2(out.ranks.shape[1]),
-        COUNT_STRIDE=out.ranks.stride(0),
-        LIMITED=limits is not None,
+        RANK_LANES=triton.next_power_of_2(topk),
+        LEVEL_LANES=triton.next_power_of_2(levels + 1),
         num_warps=1,
     )

@@ -10,9 +10,10 @@ from sglang.srt.speculative.eagle_info import EagleVerifyInput
 from sglang.srt.speculative.eagle_utils import TreeMaskMode, default_tree_mask_mode
 from torch import Tensor
 
-from ddtree_sglang.buffers import Step
+from ddtree_sglang.buffers import Step, StepBuffers
+from ddtree_sglang.head import CandidateHead
 from ddtree_sglang.options import TreeOptions
-from ddtree_sglang.stock import Batch, Runner
+from ddtree_sglang.stock import Batch, DraftBatch, LogitsOutput, Runner
 from ddtree_sglang.tree import ancestor_mask, count_nodes, grow_trees, write_full_mask
 
 
@@ -62,23 +63,57 @@ def capture_verify_input(width: int, topk: int, mask: Tensor) -> EagleVerifyInpu
 
 
 class TreePlanner:
-    """Plans each step of a target."""
+    """Grows each step's trees, in the drafter's graphs or after them."""
 
-    def __init__(self, target_runner: Runner, options: TreeOptions) -> None:
+    def __init__(
+        self, target_runner: Runner, options: TreeOptions, head: CandidateHead, buffers: StepBuffers
+    ) -> None:
         self._runner = target_runner
         self._options = options
+        self._head = head
+        self._buffers = buffers
+        self._captured = False
 
-    def plan(self, log_probs: Tensor, tokens: Tensor, batch: Batch, step: Step) -> EagleVerifyInput:
-        """Grow the trees of candidates, both `[R, L, K]`, in `step`; waits for no GPU."""
-        bonus, prefix_lens = batch.spec_info.bonus_tokens, batch.seq_lens
+    def capture(self, runner: object, out: LogitsOutput, batch: DraftBatch, tokens: int) -> None:
+        """SGLang's hook for the end of the drafter's graphs; see `VerifyTail.capture`.
+
+        The graph reads the blocks' first tokens and positions: the bonus tokens, and how many
+        tokens are before them. Without a mask of fixed address it ends with the candidates.
+        """
+        self._head(out.hidden_states)
+        owned = self._runner.attn_backend.verify_mask
+        requests, block = tokens // self._head.block, self._head.block
+        if owned is not None and owned.fits(requests):
+            bonus = batch.input_ids.view(requests, block)[:, 0]
+            prefix_lens = batch.positions.view(requests, block)[:, 0]
+            self._grow(requests, bonus, prefix_lens, owned.buffer, _is_full(owned.mode))
+            self._captured = True
+
+    def plan(self, batch: Batch, drafted: LogitsOutput, in_graph: bool) -> EagleVerifyInput:
+        """What the target verifies; waits for no GPU.
+
+        `drafted`: the drafter's output, from one of its graphs or not.
+        """
+        requests = len(batch.seq_lens)
         mask, is_full = self._mask_space(batch)
+        if not in_graph:
+            self._head(drafted.hidden_states)
+        if not (in_graph and self._captured):
+            self._grow(requests, batch.spec_info.bonus_tokens, batch.seq_lens, mask, is_full)
+        return tree_verify_input(self._buffers.of(requests), mask, self._options)
+
+    def _grow(
+        self, requests: int, bonus: Tensor, prefix_lens: Tensor, mask: Tensor, is_full: bool
+    ) -> None:
+        """Grow the trees of the head's candidates."""
+        log_probs, tokens = self._head.log_probs[:requests], self._head.tokens[:requests]
+        step = self._buffers.of(requests)
         if log_probs.is_cuda:
             from ddtree_sglang.tree_kernel import grow_trees_on_gpu  # needs Triton
 
             grow_trees_on_gpu(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=is_full)
         else:
             _grow(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=is_full)
-        return tree_verify_input(step, mask, self._options)
 
     def _mask_space(self, batch: Batch) -> tuple[Tensor, bool]:
         """Where the mask goes, flat, and whether its rows hold the prefix too (`FULL_MASK`).
@@ -89,9 +124,7 @@ class TreePlanner:
         """
         requests, width = len(batch.seq_lens), self._options.width
         owned = self._runner.attn_backend.verify_mask
-        is_full = (default_tree_mask_mode() if owned is None else owned.mode) == (
-            TreeMaskMode.FULL_MASK
-        )
+        is_full = _is_full(default_tree_mask_mode() if owned is None else owned.mode)
         if owned is not None and owned.fits(requests):
             return owned.buffer, is_full
         cells = requests * width * width
@@ -99,6 +132,11 @@ class TreePlanner:
             # a batch beyond the captured sizes, or no graphs at all
             cells += width * int(batch.spec_info.reserved_seq_lens_cpu.sum())
         return torch.empty(cells, dtype=torch.bool, device=batch.seq_lens.device), is_full
+
+
+def _is_full(mode: TreeMaskMode) -> bool:
+    """Whether a mask's rows hold the prefix too."""
+    return bool(mode == TreeMaskMode.FULL_MASK)
 
 
 def _grow(
@@ -120,5 +158,4 @@ def _grow(
         mask[: cells.numel()].copy_(cells.flatten())
     out.trees.copy_(trees)
     torch.add(prefix_lens[:, None], trees.depths, out=out.positions)
-    levels = log_probs.shape[1]
-    out.counts[:, : levels + 1] = count_nodes(trees, levels)
+    out.counts.copy_(count_nodes(trees, log_probs.shape[1]))

@@ -214,6 +214,15 @@ class LogitsOutput(Protocol):
     """`[R × N, features]`, of the target's layers that the drafter was trained on."""
 
 
+class DraftBatch(Protocol):
+    """`ForwardBatch` of R draft blocks."""
+
+    input_ids: Tensor
+    """`[R × b]`."""
+    positions: Tensor
+    """`[R × b]`."""
+
+
 class StepResult(Protocol):
     """`GenerationBatchResult`."""
 

@@ -101,8 +101,8 @@ def _write_mask(
 def _grow(
     log_probs: tl.tensor,  # [R, L, K]
     ids: tl.tensor,  # [R, L, K]
-    bonus: tl.tensor,  # [R]
-    prefix_lens: tl.tensor,  # [R]
+    bonus: tl.tensor,  # [R], BONUS_STRIDE apart
+    prefix_lens: tl.tensor,  # [R], PREFIX_STRIDE apart
     tokens: tl.tensor,  # out [R, N], as are the next six
     parents: tl.tensor,
     depths: tl.tensor,
@@ -111,7 +111,7 @@ def _grow(
     children: tl.tensor,
     siblings: tl.tensor,
     positions: tl.tensor,  # out [R, N]
-    counts: tl.tensor,  # out [R, L + 1], rows COUNT_STRIDE apart: nodes a depth, deepest depth
+    counts: tl.tensor,  # out [R, L + 1]: nodes a depth, deepest depth
     mask: tl.tensor,  # out, flat: N rows of (prefix + N) cells a request
     LEVELS: tl.constexpr,
     TOPK: tl.constexpr,
@@ -120,7 +120,8 @@ def _grow(
     RANKS: tl.constexpr,  # power of two ≥ TOPK
     LEVEL_LANES: tl.constexpr,  # power of two ≥ LEVELS
     FULL_MASK: tl.constexpr,
-    COUNT_STRIDE: tl.constexpr,
+    BONUS_STRIDE: tl.constexpr,
+    PREFIX_STRIDE: tl.constexpr,
     REQUEST_LANES: tl.constexpr,  # power of two ≥ R
 ) -> None:
     request = tl.program_id(0)
@@ -128,7 +129,7 @@ def _grow(
     level = tl.arange(0, LEVEL_LANES)
     steps = log_probs + request * LEVELS * TOPK
     ids += request * LEVELS * TOPK
-    root_token = tl.load(bonus + request).to(tl.int64)
+    root_token = tl.load(bonus + request * BONUS_STRIDE).to(tl.int64)
 
     token = tl.zeros([LANES], tl.int64) + root_token
     score = tl.where(node == 0, 0.0, float("-inf"))
@@ -172,7 +173,7 @@ def _grow(
 
     row = request * WIDTH
     real = node < WIDTH
-    prefix = tl.load(prefix_lens + request).to(tl.int64)
+    prefix = tl.load(prefix_lens + request * PREFIX_STRIDE).to(tl.int64)
     tl.store(tokens + row + node, token, mask=real)
     tl.store(parents + row + node, parent, mask=real)
     tl.store(depths + row + node, depth, mask=real)
@@ -181,14 +182,14 @@ def _grow(
     tl.store(children + row + node, child.to(tl.int64), mask=real)
     tl.store(siblings + row + node, sibling.to(tl.int64), mask=real)
     tl.store(positions + row + node, prefix + depth, mask=real)
-    tl.store(counts + request * COUNT_STRIDE + level, level_nodes, mask=level < LEVELS)
-    tl.store(counts + request * COUNT_STRIDE + LEVELS, tl.max(depth, axis=0))
+    tl.store(counts + request * (LEVELS + 1) + level, level_nodes, mask=level < LEVELS)
+    tl.store(counts + request * (LEVELS + 1) + LEVELS, tl.max(depth, axis=0))
 
     cells = mask + row.to(tl.int64) * WIDTH
     row_cells = tl.zeros([], tl.int64) + WIDTH
     if FULL_MASK:
         other = tl.arange(0, REQUEST_LANES)
-        lens = tl.load(prefix_lens + other, mask=other < request, other=0)
+        lens = tl.load(prefix_lens + other * PREFIX_STRIDE, mask=other < request, other=0)
         cells += tl.sum(lens.to(tl.int64), axis=0) * WIDTH + prefix
         row_cells += prefix
     _write_mask(cells, row_cells, parents + row, node, LEVELS=LEVELS, WIDTH=WIDTH, LANES=LANES)
@@ -209,10 +210,10 @@ def grow_trees_on_gpu(
     Args:
         log_probs: `[R, L, K]` float32, contiguous; see `tree.grow_trees`.
         tokens: `[R, L, K]` int64, contiguous.
-        bonus: `[R]`.
+        bonus: `[R]`; its elements may lie apart, as those of the next may.
         prefix_lens: `[R]`, tokens before each tree.
         mask: flat uint8 or bool, changed: the N × N cells of each request and no others.
-        out: changed; of its counts those of nodes, not those of ranks.
+        out: changed, but for its paths.
         full_mask: `FULL_MASK` layout (`tree.write_full_mask`) rather than N × N a request.
     """
     check_candidates(log_probs, tokens, bonus)
@@ -242,7 +243,8 @@ def grow_trees_on_gpu(
         RANKS=triton.next_power_of_2(topk),
         LEVEL_LANES=triton.next_power_of_2(levels),
         FULL_MASK=full_mask,
-        COUNT_STRIDE=out.counts.stride(0),
+        BONUS_STRIDE=bonus.stride(0),
+        PREFIX_STRIDE=prefix_lens.stride(0),
         REQUEST_LANES=max(triton.next_power_of_2(requests), _LEAST_REQUEST_LANES),
         num_warps=1 if lanes <= _ONE_WARP_NODES else 2,
     )

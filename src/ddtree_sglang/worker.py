@@ -1,9 +1,9 @@
 """One decode step: draft a block, grow a tree, verify it, keep the accepted path.
 
 DFLASH's worker drafts and keeps the drafter's cache; SGLang runs the target over the tree, samples
-and constrains. What is between is here: nothing waits for the device, and nothing is a launch of
-its own that can be part of another, since with small models the host bounds a step. Lines are of
-SGLang 0.5.17, below `sglang/srt/`.
+and constrains. What is between waits for nothing, and is captured into the two models' graphs
+(`planner`, `tail`), since with small models the host bounds a step. Lines are of SGLang 0.5.17,
+below `sglang/srt/`.
 """
 
 # SGLang is not installed where types are checked.
@@ -39,7 +39,7 @@ from torch import Tensor
 from ddtree_sglang.buffers import Step, StepBuffers
 from ddtree_sglang.head import CandidateHead, head_part
 from ddtree_sglang.options import read_options
-from ddtree_sglang.path import PathBatch, accept_paths
+from ddtree_sglang.path import PathBatch
 from ddtree_sglang.planner import TreePlanner
 from ddtree_sglang.reserve import TreeDraftInput
 from ddtree_sglang.result import TreeBatchResult, trace_of
@@ -52,6 +52,7 @@ from ddtree_sglang.stock import (
     RequestPool,
     StepResult,
 )
+from ddtree_sglang.tail import VerifyTail
 from ddtree_sglang.tree import NONE
 
 Constraint = Callable[[], object]
@@ -71,7 +72,6 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         super().__init__(draft_args, *args, **kwargs)
         self.depth = min(block - 1, self.options.budget)  # longest path below the root
-        self.planner = TreePlanner(self.model_runner, self.options)
 
     def alloc_memory_pool(
         self,
@@ -85,26 +85,25 @@ class DDTreeWorker(DFlashWorkerV2):
         part = head_part(self.model_runner.model, get_tp_group(), topk)
         self.head = CandidateHead(part, self.block_size, topk, rows=rows)
         self.buffers = StepBuffers(
-            rows,
-            self.options.width,
-            self.block_size - 1,
-            topk,
-            self.depth,
-            part.weight.device,
+            rows, self.options.width, self.block_size - 1, topk, self.depth, part.weight.device
         )
+        self.planner = TreePlanner(self.model_runner, self.options, self.head, self.buffers)
+        cache = self.model_runner.token_to_kv_pool_allocator.get_kvcache()
+        self.tail = VerifyTail(self.buffers, cache, self._keep_features)
+        # The target's graphs are captured next, the drafter's after them (scheduler.py:970).
+        self.model_runner.capture_tail_hooks.append(self.tail.capture)
 
     def init_cuda_graphs(self) -> None:
-        """As the parent, then the kernels that are outside of the graphs."""
+        """As the parent, then the kernels for what no graph holds."""
         super().init_cuda_graphs()
         if self.head.tokens.is_cuda:
             from ddtree_sglang.warmup import compile_kernels  # needs Triton
 
-            cache = self.model_runner.token_to_kv_pool_allocator.get_kvcache()
-            compile_kernels(self.head, self.buffers, cache)
+            compile_kernels(self.head, self.buffers)
 
-    def _maybe_build_draft_sampler(self) -> CandidateHead:
-        """What the parent appends to the drafter's graphs instead of its argmax."""
-        return self.head
+    def _maybe_build_draft_sampler(self) -> None:
+        """Called before the drafter's graphs are captured: they end in our trees, not in argmax."""
+        self.draft_model_runner.capture_tail_hooks.append(self.planner.capture)
 
     def _make_next_draft_input_prefill(
         self, *, bonus_tokens: Tensor, seq_lens: Tensor
@@ -123,20 +122,14 @@ class DDTreeWorker(DFlashWorkerV2):
             stock: StepResult = super().forward_batch_generation(batch, on_publish, grammar_barrier)
             return stock
         self._validate_phase1_sampling_support(batch)
-        positions, slots = self._draft(batch)
-        requests = len(slots)
-        step = self.buffers.next(requests)
-        verify_input = self.planner.plan(
-            self.head.log_probs[:requests], self.head.tokens[:requests], batch, step
-        )
-        result = self._verify(batch, verify_input, step, grammar_barrier)
+        verify_input = self.planner.plan(batch, *self._draft(batch))
+        result = self._verify(batch, verify_input, grammar_barrier)
         if on_publish is not None:
             on_publish(result.new_seq_lens)
-        self._keep_features(result, step.path, positions, slots)
         return result
 
-    def _draft(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Fill the head's buffers; return the block's positions and slots, both `[R, b]`."""
+    def _draft(self, batch: Batch) -> tuple[LogitsOutput, bool]:
+        """Run the drafter over the blocks; returns its output, and whether a graph made it."""
         ids, positions, slots = self._block(batch)
         requests, block = ids.shape
         bound = self._host_bound(batch, block)
@@ -158,9 +151,7 @@ class DDTreeWorker(DFlashWorkerV2):
         )
         with torch.inference_mode():
             drafted = self.draft_model_runner.forward(forward_batch)
-            if self._draft_sampler is None or not drafted.can_run_graph:
-                self.head(drafted.logits_output.hidden_states)
-        return positions, slots
+        return drafted.logits_output, bool(drafted.can_run_graph)
 
     def _block(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Token ids, positions and slots of the draft blocks, `[R, b]` each, in static buffers."""
@@ -206,17 +197,15 @@ class DDTreeWorker(DFlashWorkerV2):
         return batch.spec_info.reserved_seq_lens_cpu.to(torch.int32)
 
     def _verify(
-        self,
-        batch: Batch,
-        verify_input: EagleVerifyInput,
-        step: Step,
-        grammar_barrier: Barrier | None,
+        self, batch: Batch, verify_input: EagleVerifyInput, grammar_barrier: Barrier | None
     ) -> TreeBatchResult:
-        """Verify the trees and move each accepted path's cache entries to where they belong."""
-        record_stream_for_v2_verify(
-            batch, None, torch.get_device_module(self.device).current_stream()
-        )
+        """Run the target over the trees and accept."""
+        # The scheduler made these on its own stream, and drops them while we still read them.
+        stream = torch.get_device_module(self.device).current_stream()
+        record_stream_for_v2_verify(batch, None, stream)
         batch.spec_info = verify_input
+        takes_best = _takes_the_best(batch)
+        self.tail.let_graphs_accept(takes_best)
         forward_batch, is_graph = eagle_prepare_for_verify(
             verify_input, self.model_runner.req_to_token_pool, batch, self.target_worker
         )
@@ -224,71 +213,82 @@ class DDTreeWorker(DFlashWorkerV2):
         logits_output = self.target_worker.forward_batch_generation(
             batch=None, forward_batch=forward_batch, is_verify=True
         ).logits_output
-        path = self._accept(batch, verify_input, logits_output, step, constrained)
-        self._commit(batch, path)
-        return TreeBatchResult(
+        requests, rows = len(batch.seq_lens), self._rows_of_graph(is_graph)
+        if takes_best and rows in self.tail.captured:
+            step = self.buffers.of(rows)
+        else:
+            step = self.buffers.of(requests)
+            predicted, limits = _predict(batch, verify_input, logits_output, constrained)
+            self.tail.run(step, predicted, batch, logits_output, limits)
+        self._commit_states(batch, step.path)
+        logits_output.hidden_states = None  # large, and nobody after this reads it
+        return self._result(step, requests, logits_output, forward_batch, is_graph)
+
+    def _rows_of_graph(self, is_graph: bool) -> int:
+        """Requests that the replayed graph was captured for; 0 if none was replayed."""
+        return int(self.model_runner.decode_cuda_graph_runner.bs) if is_graph else 0
+
+    def _commit_states(self, batch: Batch, path: PathBatch) -> None:
+        """Bring recurrent layers to the end of each path."""
+        if not self._need_mamba_verify_commit:
+            return
+        requests = len(batch.seq_lens)
+        rows, nodes = path.rows[:requests], path.nodes[:requests]
+        accepted = torch.where(nodes == NONE, NONE, rows.int())
+        commit_mamba_states_after_verify(
+            self.target_worker, batch, path.lens[:requests], accepted, self.options.width
+        )
+
+    def _result(
+        self,
+        step: Step,
+        requests: int,
+        logits_output: LogitsOutput,
+        forward_batch: object,
+        is_graph: bool,
+    ) -> TreeBatchResult:
+        """The step's result, in memory of its own: the next step writes where this one did."""
+        report = step.path.report.like(step.path.report.flat.clone())
+        result = TreeBatchResult(
             logits_output=logits_output,
-            next_token_ids=path.tokens.flatten(),
             can_run_cuda_graph=is_graph,
             speculative_num_draft_tokens=self.options.width,
-            next_draft_input=TreeDraftInput.of(path.bonus, path.new_lens),
-            accept_lens=path.lens,
-            new_seq_lens=path.new_lens,
-            # the host forgets these while the device still reads them
+            next_draft_input=TreeDraftInput.of(report.bonus[:requests], report.new_lens[:requests]),
+            # the host forgets it while the device still reads it
             extra_keep_alive_refs=[forward_batch],
-            tree_counts=step.counts,
-            tree_trace=trace_of(step) if self.options.trace else None,
+            tree_trace=trace_of(step, requests) if self.options.trace else None,
         )
-
-    def _accept(
-        self,
-        batch: Batch,
-        verify_input: EagleVerifyInput,
-        logits_output: LogitsOutput,
-        step: Step,
-        constrained: Constraint,
-    ) -> PathBatch:
-        """Fill the step's paths from the target's logits."""
-        shape = step.positions.shape
-        limits = None
-        if _takes_the_best(batch):
-            predicted = torch.argmax(logits_output.next_token_logits, dim=-1)
-        else:
-            # SGLang's own: penalties, biases, grammar, sampling
-            predicted, limits, _ = eagle_sample(verify_input, batch, logits_output, constrained())
-        slots = batch.out_cache_loc.view(shape)
-        accept = accept_paths
-        if predicted.is_cuda:
-            from ddtree_sglang.path_kernel import accept_paths_on_gpu as accept  # needs Triton
-        accept(step.trees, predicted.view(shape), batch.seq_lens, slots, limits, step.path)
-        return step.path
-
-    def _commit(self, batch: Batch, path: PathBatch) -> None:
-        """Bring the target's caches to the end of each path."""
-        cache = self.model_runner.token_to_kv_pool_allocator.get_kvcache()
-        cache.move_kv_cache(path.targets.flatten(), path.sources.flatten())
-        if self._need_mamba_verify_commit:
-            accepted = torch.where(path.nodes == NONE, NONE, path.rows.int())
-            commit_mamba_states_after_verify(
-                self.target_worker, batch, path.lens, accepted, self.options.width
-            )
+        result.show(report, requests)
+        return result
 
     def _keep_features(
-        self, result: TreeBatchResult, path: PathBatch, positions: Tensor, slots: Tensor
-    ) -> None:
-        """Put the target's features of the accepted path into the drafter's cache."""
-        output, rows = result.logits_output, path.rows.shape[1]
-        if output.hidden_states is None:
-            raise RuntimeError("the target's verify pass gave no features for the drafter")
-        places = slots[:, :rows].contiguous()
+        self, features: Tensor, slots: Tensor, positions: Tensor, lens: Tensor
+    ) -> object:
+        """Put the target's features of the accepted paths into the drafter's cache.
+
+        Returns SGLang's workspace, which a longer prompt replaces (kernels/ops/speculative/
+        fused_kv_materialize.py), while captured graphs go on writing into this one.
+        """
         self._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=output.hidden_states.index_select(0, path.rows.flatten()),
-            cache_loc=places.flatten(),
-            cache_loc_2d=places,
-            positions=positions[:, :rows].flatten(),
-            commit_lens=path.lens,
+            target_hidden=features,
+            cache_loc=slots.flatten(),
+            cache_loc_2d=slots,
+            positions=positions.flatten(),
+            commit_lens=lens,
         )
-        output.hidden_states = None  # large, and nobody after this reads it
+        names = ("_proj_workspace", "_k_workspace", "_v_workspace")
+        return tuple(getattr(self._fused_kv_helper, name, None) for name in names)
+
+
+def _predict(
+    batch: Batch, verify_input: EagleVerifyInput, logits_output: LogitsOutput, mask: Constraint
+) -> tuple[Tensor, Tensor | None]:
+    """The target's token after each node, `[R × N]`, and how long paths may be, `[R]`."""
+    if _takes_the_best(batch):
+        return torch.argmax(logits_output.next_token_logits, dim=-1), None
+    # SGLang's own: penalties, biases, grammar, sampling
+    predicted, lens, _ = eagle_sample(verify_input, batch, logits_output, mask())
+    return predicted, lens
 
 
 def _takes_the_best(batch: Batch) -> bool:

@@ -36,12 +36,7 @@ floats = dict.fromkeys(("log_probs", "scores"), "*fp32")
 grow = lambda width, lanes, warps: compiled(
     tree_kernel._grow, longs | floats | {"mask": "*u8"},
     dict(LEVELS=15, TOPK=8, WIDTH=width, LANES=lanes, RANKS=8, LEVEL_LANES=16, FULL_MASK=True,
-         COUNT_STRIDE=24, REQUEST_LANES=64), warps)
-accept = lambda limited: compiled(
-    path_kernel._accept, longs | dict.fromkeys(
-        ("predicted", "slots", "path_rows", "path_tokens", "path_bonus", "new_lens", "sources",
-         "targets"), "*i64"),
-    dict(DEPTH=15, TOPK=8, WIDTH=65, LANES=128, RANK_LANES=8, COUNT_STRIDE=24, LIMITED=limited), 1)
+         BONUS_STRIDE=16, PREFIX_STRIDE=16, REQUEST_LANES=64), warps)
 parts = dict(TOPK=8, SLOTS=8, WORDS=18, LAST=2**31 - 1)
 merge = lambda count, lanes, final: compiled(
     candidates_kernel._merge_parts,
@@ -51,8 +46,10 @@ print(json.dumps({
     "tree 16": grow(16, 16, 1),
     "tree 65": grow(65, 128, 1),
     "tree 256": grow(256, 256, 2),
-    "path": accept(False),
-    "path with limits": accept(True),
+    "path": compiled(path_kernel._accept, longs | dict.fromkeys(
+        ("predicted", "slots", "path_rows", "sources", "targets", "report_tokens", "report_bonus",
+         "report_new_lens", "report_lens", "report_counts"), "*i64"),
+        dict(DEPTH=15, LEVELS=15, TOPK=8, WIDTH=65, LANES=128, RANK_LANES=8, LEVEL_LANES=16), 1),
     "pieces": compiled(candidates_kernel._reduce_pieces,
         {"logits": "*bf16", "pieces": "*fp32"} | dict.fromkeys(
             ("stride", "VOCABULARY", "FIRST_TOKEN"), "i32"),
@@ -73,5 +70,5 @@ def test_the_kernels_compile_and_fit(capability: str, monkeypatch: pytest.Monkey
     )
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout)
-    assert len(shared) == 9
+    assert len(shared) == 8
     assert max(shared.values()) <= SHARED_MEMORY_BYTES, shared

@@ -40,6 +40,12 @@ def draw(seed: int, shape: tuple[int, int, int], *, ties: bool) -> tuple[torch.T
     return tuple(part.to(DEVICE) for part in (log_probs, tokens, bonus, prefix_lens))
 
 
+def buffers(requests: int, width: int, levels: int, topk: int) -> StepBuffers:
+    """Space for trees as deep as they can be."""
+    depth = min(levels, width - 1)
+    return StepBuffers(requests, width, levels, topk, depth, torch.device(DEVICE))
+
+
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize(
     ("shape", "width"),
@@ -55,45 +61,48 @@ def test_the_tree_kernel_does_what_its_definition_does(
     wanted_mask, mask = mask.to(DEVICE), mask.to(DEVICE).clone()
     write_full_mask(ancestor_mask(wanted), prefix_lens, wanted_mask)
     requests, levels, topk = shape
-    step = StepBuffers(requests + 1, width, levels, topk, levels, torch.device(DEVICE)).next(
-        requests
-    )
-    step.counts.fill_(-7)
+    step = buffers(requests + 1, width, levels, topk).of(requests)
     grow_trees_on_gpu(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=True)
     for name in FIELDS:
         assert torch.equal(getattr(step.trees, name), getattr(wanted, name)), name
     assert torch.equal(step.positions, prefix_lens[:, None] + wanted.depths)
     assert torch.equal(mask, wanted_mask)
-    assert torch.equal(step.counts[:, : levels + 1], count_nodes(wanted, levels))
-    assert step.path.ranks.eq(-7).all()
+    assert torch.equal(step.counts, count_nodes(wanted, levels))
+
+
+def test_the_tree_kernel_reads_blocks() -> None:
+    """In a graph, the first token and position of a block are bonus token and prefix length."""
+    log_probs, tokens, bonus, prefix_lens = draw(2, (2, 4, 3), ties=True)
+    ids, positions = (torch.zeros(2, 5, dtype=torch.int64, device=DEVICE) for _ in range(2))
+    ids[:, 0], positions[:, 0] = bonus, prefix_lens
+    cells = int((6 * (prefix_lens + 6)).sum())
+    steps, masks = [], []
+    for first in ((bonus, prefix_lens), (ids[:, 0], positions[:, 0])):
+        step, mask = buffers(2, 6, 4, 3).of(2), torch.zeros(cells, dtype=torch.uint8)
+        masks.append(mask.to(DEVICE))
+        grow_trees_on_gpu(log_probs, tokens, *first, masks[-1], step, full_mask=True)
+        steps.append(step)
+    assert torch.equal(steps[0].trees.tokens, steps[1].trees.tokens)
+    assert torch.equal(steps[0].positions, steps[1].positions)
+    assert torch.equal(masks[0], masks[1])
 
 
 def test_the_tree_kernel_writes_masks_without_prefixes() -> None:
     """N × N cells a request, as the CPU's backend reads them."""
     log_probs, tokens, bonus, prefix_lens = draw(1, (2, 4, 3), ties=True)
     mask = torch.empty(2 * 6 * 6, dtype=torch.bool, device=DEVICE)
-    step = StepBuffers(2, 6, 4, 3, 4, torch.device(DEVICE)).next(2)
+    step = buffers(2, 6, 4, 3).of(2)
     grow_trees_on_gpu(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=False)
     assert torch.equal(mask.view(2, 6, 6), ancestor_mask(step.trees))
 
 
-PATH_FIELDS = (
-    "nodes",
-    "rows",
-    "lens",
-    "tokens",
-    "bonus",
-    "new_lens",
-    "sources",
-    "targets",
-    "ranks",
-)
+PATH_FIELDS = ("nodes", "rows", "lens", "sources", "targets")
 
 
-@pytest.mark.parametrize("limits", [None, (1, 3, 6), (4, 2, 1)])
+@pytest.mark.parametrize("limits", [(99, 99, 99), (1, 3, 6), (4, 2, 1)])
 @pytest.mark.parametrize(("shape", "width"), [((3, 5, 4), 20), ((3, 1, 2), 3), ((3, 7, 1), 6)])
 def test_the_path_kernel_does_what_its_definition_does(
-    shape: tuple[int, int, int], width: int, limits: tuple[int, ...] | None
+    shape: tuple[int, int, int], width: int, limits: tuple[int, ...]
 ) -> None:
     """Every output, for targets that know each tree's deepest path, its last node's, and none."""
     requests, levels, topk = shape
@@ -106,23 +115,21 @@ def test_the_path_kernel_does_what_its_definition_does(
             predicted[request, above] = trees.tokens[request, at]
             at = above
     slots = torch.randperm(requests * width).view(requests, width).to(DEVICE) + 1
-    most = None if limits is None else torch.tensor(limits, dtype=torch.int32, device=DEVICE)
-    wanted, found = (
-        StepBuffers(requests, width, levels, topk, min(levels, width - 1), torch.device(DEVICE))
-        .next(requests)
-        .path
-        for _ in range(2)
-    )
-    accept_paths(trees, predicted, prefix_lens, slots, most, wanted)
-    accept_paths_on_gpu(trees, predicted, prefix_lens, slots, most, found)
+    most = torch.tensor(limits, dtype=torch.int32, device=DEVICE)
+    steps = []
+    for accept in (accept_paths, accept_paths_on_gpu):
+        step = buffers(requests, width, levels, topk).of(requests)
+        step.trees.copy_(trees)
+        step.counts.copy_(count_nodes(trees, levels))
+        accept(step, predicted, prefix_lens, slots, most)
+        steps.append(step)
+    wanted, found = steps[0].path, steps[1].path
     for name in PATH_FIELDS:
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
-    if limits is None:
-        assert wanted.lens.tolist() == [
-            int(trees.depths[0].max()) + 1,
-            int(trees.depths[1, -1]) + 1,
-            1,
-        ]
+    assert torch.equal(found.report.flat, wanted.report.flat)
+    if min(limits) > levels:
+        deepest = [int(trees.depths[0].max()), int(trees.depths[1, -1]), 0]
+        assert wanted.lens.tolist() == [depth + 1 for depth in deepest]
 
 
 @pytest.mark.parametrize(("vocabulary", "topk"), [(5, 5), (4096, 1), (9000, 8)])
