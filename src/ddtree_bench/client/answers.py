@@ -150,7 +150,14 @@ class _Generated(_Foreign):
 
 class _Function(_Foreign):
     name: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None
+    """SGLang declares both; a stream sends pieces of text."""
+
+    def text(self) -> str:
+        """The arguments, or the next piece of them, as JSON text."""
+        if isinstance(self.arguments, dict):
+            return json.dumps(self.arguments, ensure_ascii=False)
+        return self.arguments or ""
 
 
 class _CallPiece(_Foreign):
@@ -361,11 +368,12 @@ def _with_choice(answer: Answer, choice: _Choice) -> Answer:
 def _with_calls(calls: tuple[ToolCall, ...], pieces: Sequence[_CallPiece]) -> tuple[ToolCall, ...]:
     """The calls with more pieces: one with a name begins a call, others go on with the last."""
     for piece in pieces:
-        said = piece.function.arguments or ""
+        said = piece.function.text()
         if piece.function.name:
             calls = (*calls, ToolCall(id=piece.id, name=piece.function.name, arguments=said))
         elif calls:
-            longer = calls[-1].model_copy(update={"arguments": calls[-1].arguments + said})
+            last = calls[-1]
+            longer = last.model_copy(update={"arguments": last.arguments + said})
             calls = (*calls[:-1], longer)
     return calls
 

@@ -25,7 +25,7 @@ from ddtree_bench.client.answers import (
 )
 from ddtree_bench.client.sse import SseParser
 from ddtree_bench.errors import RequestError
-from ddtree_bench.records import Event, SpecCounts, TreeCounts
+from ddtree_bench.records import Event, SpecCounts, ToolCall, TreeCounts
 from ddtree_bench.status import Status
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "sglang-0.5.17-h200"
@@ -385,3 +385,42 @@ def test_log_probabilities_of_another_shape_are_refused(body, status):
     with pytest.raises(RequestError) as caught:
         top_tokens(json.dumps(body))
     assert caught.value.status is status
+
+
+def call_piece(index: int, arguments: object, name: str | None = None) -> dict[str, Any]:
+    """A piece of a tool call as SGLang 0.5.17 declares it."""
+    number = f"call_{index}" if name else None
+    function = {"name": name, "arguments": arguments}
+    return {"id": number, "index": index, "type": "function", "function": function}
+
+
+def test_streamed_tool_calls_are_put_together() -> None:
+    """A piece with a name begins a call; those without go on with the last one."""
+    pieces = [
+        call_piece(0, "", "convert"),
+        call_piece(0, '{"from": '),
+        call_piece(0, '"km"}'),
+        call_piece(1, "{}", "lookup"),
+    ]
+    messages = [
+        Message(1.0, json.dumps({"choices": [{"delta": {"content": None, "tool_calls": [piece]}}]}))
+        for piece in pieces
+    ]
+    answer, error = read(messages, add_chat)
+    assert error is None
+    assert answer.tool_calls == (
+        ToolCall(id="call_0", name="convert", arguments='{"from": "km"}'),
+        ToolCall(id="call_1", name="lookup", arguments="{}"),
+    )
+    assert answer.text == ""
+
+
+@pytest.mark.parametrize("arguments", ['{"a": "ä"}', {"a": "ä"}])
+def test_whole_tool_calls_are_read(arguments: object) -> None:
+    """Text stays as it is, an object becomes JSON; no calls is the common case."""
+    body = {
+        "choices": [{"message": {"content": "", "tool_calls": [call_piece(0, arguments, "f")]}}]
+    }
+    answer = add_chat(Answer(), Message(None, json.dumps(body)))
+    assert answer.tool_calls == (ToolCall(id="call_0", name="f", arguments='{"a": "ä"}'),)
+    assert recorded("ar/chat_tools.json", add_chat).tool_calls == ()
