@@ -11,6 +11,7 @@ part, and a log a server. Exits 1 if a check failed, 0 otherwise; a missed targe
 | --- | --- |
 | kernels | kernels equal their definitions; microseconds |
 | step | one client, five classes: step time and speed of tree and chain, budget 63, losslessness |
+| control | the plug-in's chain (top-k 1) against SGLang's, and against the tree |
 | chains | the best chain, its block chosen on other prompts, against trees of block 16 and 8 |
 | clients | 8 and 32 clients |
 | context | step time behind 512, 4 096 and 8 000 tokens |
@@ -89,6 +90,7 @@ def _traced(launch: Launch) -> list[Plan]:
 PARTS: dict[str, Part] = {
     "kernels": Part(kernels, lambda _: [], 60),
     "step": Part(speed.step, lambda on: [on.chain(), on.tree(), on.tree(63), on.plain()], 80),
+    "control": Part(speed.control, lambda on: [on.chain(), on.tree(15, 1), on.tree()], 50),
     "chains": Part(
         speed.chains,
         lambda on: [on.chain(4), on.chain(8), on.chain(), on.tree(), on.tree(7, 8, 8)],
@@ -99,7 +101,7 @@ PARTS: dict[str, Part] = {
     "reference": Part(sameness.reference, lambda on: [on.plain(), on.chain(), on.tree()], 40),
     "graphs": Part(sameness.graphs, _traced, 60, is_timed=False),
     "cuts": Part(sameness.cuts, _traced, 30, is_timed=False),
-    "sampling": Part(sameness.sampling, lambda on: [on.plain(), *_traced(on)], 60, is_timed=False),
+    "sampling": Part(sameness.sampling, lambda on: [on.plain(), on.tree()], 60, is_timed=False),
     "soak": Part(soak.soak, lambda on: [on.tree()], 150, is_timed=False),
     "tp": Part(tensor_parallel.compare, tensor_parallel.plans, 120),
 }

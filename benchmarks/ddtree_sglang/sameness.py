@@ -19,6 +19,7 @@ from estimates import quantiles, same_distribution
 from run import Run
 from servers import ROOT, JsonObject
 
+TREE = "ddtree-b15-k8"
 TRACED, TRACED_EAGER = "ddtree-b15-k8-traced", "ddtree-b15-k8-traced-eager"
 NEAR_TIE_NATS = 0.5
 """How far behind the target's first choice a token may be: bf16 rounds by batch shape, and logits
@@ -198,7 +199,7 @@ def cuts(run: Run) -> JsonObject:
 
 def sampling(run: Run) -> JsonObject:
     """Temperature 1 through a tree has the target's distribution, whatever was drafted."""
-    plain, tree = run.servers("ar", TRACED)
+    plain, tree = run.servers("ar", TREE)
     questions = class_questions(run.target, 1, seed=3)[:3]
     p_values: dict[str, float] = {}
     controls: dict[str, float] = {}

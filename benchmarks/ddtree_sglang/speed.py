@@ -28,7 +28,7 @@ CONTEXTS = (512, 4096, 8000)
 CONTEXT_PROMPTS = 6
 TREE, CHAIN, WIDE = "ddtree-b15-k8", "dflash-b16", "ddtree-b63-k8"
 BLOCKS = ("dflash-b4", "dflash-b8", "dflash-b16")
-SMALL_TREE = "ddtree-b7-k8-block8"
+SMALL_TREE, OWN_CHAIN = "ddtree-b7-k8-block8", "ddtree-b15-k1"
 
 Pairs = Sequence[Sequence[Answer]]
 
@@ -112,6 +112,23 @@ def step(run: Run) -> JsonObject:
     )
     result["raw"] = {name: [_raw(pair) for pair in pairs] for name, pairs in found.items()}
     return result
+
+
+def control(run: Run) -> JsonObject:
+    """What the plug-in's own step is worth without branches: its chain against SGLang's."""
+    servers = run.servers(CHAIN, OWN_CHAIN, TREE)
+    questions = class_questions(run.target, run.prompts, EVAL_SEED, servers[0])
+    _warm(servers, questions, 1)
+    found = in_turn(servers, questions, _ask, run.deadline_s)
+    chain, own, tree = (found[name] for name in (CHAIN, OWN_CHAIN, TREE))
+    return {
+        "step time, own chain ÷ SGLang's": str(ratio(step_times(own), step_times(chain))),
+        "step time, tree ÷ own chain": str(ratio(step_times(tree), step_times(own))),
+        "tok/s, own chain ÷ SGLang's": str(ratio(speeds(own), speeds(chain))),
+        "tok/s, tree ÷ own chain": str(ratio(speeds(tree), speeds(own))),
+        "acceptance, tree ÷ own chain": str(ratio(acceptances(tree), acceptances(own))),
+        "raw": {name: [_raw(pair) for pair in pairs] for name, pairs in found.items()},
+    }
 
 
 def _speed_rows(run: Run, asked: Sequence[Question], tree: Pairs, chain: Pairs) -> JsonObject:
