@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import sys
 import threading
 import time
 import urllib.error
@@ -18,7 +17,6 @@ from urllib.parse import urlsplit
 
 from servers import ROOT, CheckError, JsonObject
 
-sys.path.insert(0, str(ROOT / "src"))
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.prompts import Prompt, draw, load_prompts
 from ddtree_bench.workloads.tools import TOOLS

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST_PORT = 31900
+sys.path.insert(0, str(ROOT / "src"))
+from ddtree_bench.server.process import Command, ServerProcess, free_port  # noqa: E402
+
 COMMON_ARGS = (
     "--dtype bfloat16 --attention-backend triton --sampling-backend pytorch "
     "--grammar-backend none --disable-custom-all-reduce --random-seed 0 "
@@ -43,7 +43,6 @@ class Plan:
 
     name: str
     args: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,60 +94,44 @@ def serving(
 ) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     """URLs by name of the servers that answer, and what is wrong with those that do not.
 
-    They start side by side and end with the block.
+    They start side by side and end with the block, or with this process however it ends.
     """
-    launch.out.mkdir(parents=True, exist_ok=True)
     urls: dict[str, str] = {}
     faults: dict[str, str] = {}
     with ExitStack() as stack:
-        started = [
-            (plan, FIRST_PORT + place, stack.enter_context(_process(plan, place, launch)))
-            for place, plan in enumerate(plans)
-        ]
+        started = [(plan, stack.enter_context(_process(plan, launch))) for plan in plans]
         deadline_s = time.monotonic() + launch.start_s
-        for plan, port, process in started:
-            if _answers(port, process, deadline_s):
-                urls[plan.name] = f"http://127.0.0.1:{port}"
+        for plan, process in started:
+            if _answers(process, deadline_s):
+                urls[plan.name] = f"http://127.0.0.1:{process.port}"
             else:
                 faults[plan.name] = log_text(plan.name, launch)[-3000:]
         yield urls, faults
 
 
-@contextmanager
-def _process(plan: Plan, place: int, launch: Launch) -> Iterator[subprocess.Popen[bytes]]:
+def _process(plan: Plan, launch: Launch) -> ServerProcess:
+    """A server that is not started yet."""
+    port = free_port()
     argv = [launch.python, "-m", "sglang.launch_server", "--model-path", launch.target]
-    argv += ["--port", str(FIRST_PORT + place), *launch.common.split(), *plan.args]
+    argv += ["--port", str(port), *launch.common.split(), *plan.args]
     paths = [str(ROOT / "src"), str(ROOT / "src/ddtree_sglang/site")]
     paths += filter(None, [os.environ.get("PYTHONPATH")])
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | plan.env
-    with (launch.out / f"{plan.name}.log").open("wb") as log:
-        process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
-        try:
-            yield process
-        finally:
-            _stop(process)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    log = launch.out / f"{plan.name}.log"
+    return ServerProcess(Command(tuple(argv), env), log, port, grace_s=1.0)
 
 
-def _answers(port: int, process: subprocess.Popen[bytes], deadline_s: float) -> bool:
+def _answers(process: ServerProcess, deadline_s: float) -> bool:
     """Whether a server answers before the deadline; False as soon as it has ended."""
-    while process.poll() is None:
+    while process.exit_code() is None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/health", timeout=5):
                 return True
         except (urllib.error.URLError, OSError):
             if time.monotonic() > deadline_s:
                 return False
             time.sleep(0.5)
     return False
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the server's process group; its graphics memory is free when it has ended."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # it has ended by itself
-    process.wait()
 
 
 def log_text(name: str, launch: Launch) -> str:
