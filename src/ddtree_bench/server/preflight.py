@@ -16,6 +16,7 @@ from ddtree_bench.config import Server
 from ddtree_bench.errors import ConfigError, Fault, MachineError
 from ddtree_bench.server.engines import CHOSEN_FLAGS, KEY_FLAGS, key_values
 from ddtree_bench.server.flags import KnownFlags, probe_flags, split_args, unknown_flags
+from ddtree_bench.server.kept_flags import keep, place_of, read_kept
 from ddtree_bench.server.machine import has_nvidia_gpu
 
 OLDEST: Final = (0, 5, 12)
@@ -40,11 +41,14 @@ def check_sglang(name: str, server: Server, env: Mapping[str, str], results: Pat
     """
     check_disk(results)
     check_gpu(name, server, env)
-    known = probe_flags(Path(shutil.which(server.python) or server.python), env=env)
+    python = Path(shutil.which(server.python) or server.python)
+    place = place_of(results, python, env)
+    known = read_kept(place) or probe_flags(python, env=env)
     check_version(known.version, where=server.python)
     faults = (*taken_flags(name, server), *flag_faults(name, server, known))
     if faults:
         raise ConfigError(faults)
+    keep(place, known)
 
 
 def check_disk(folder: Path) -> None:
