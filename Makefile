@@ -4,6 +4,7 @@
 # make lint      ruff, snakefmt, mypy, snakemake --lint
 # make plan      show sessions, cells and expected minutes; starts nothing
 # make retry     try failed measurements again
+# make again SERVER=NAME  measure a server once more, with the servers that it is compared with
 # make report-sglang-cpu  the same pipeline on stock SGLang without a GPU (a check, 9 GB to install)
 # make report-example     the report of the H200 run from its raw results; no GPU needed
 # make docs      write the pages that are made from the code
@@ -22,7 +23,7 @@ PATH := $(CURDIR)/$(WORKFLOW)/bin:$(PATH)
 export PATH
 export PYTHONPATH := $(CURDIR)/src
 
-.PHONY: report report-sglang-cpu report-example plan retry test test-all test-extended lint docs
+.PHONY: report report-sglang-cpu report-example plan retry again test test-all test-extended lint docs
 .PHONY: env env-workflow env-dev env-sglang-cpu env-sglang-cpu-dev clean clean-results distclean help
 
 report: env
@@ -41,6 +42,10 @@ plan: env-workflow
 
 retry: env
 	scripts/retry $(CONFIG) $(CORES)
+
+again: env
+	python -m ddtree_bench.rounds.again $(CONFIG) $(SERVER)
+	snakemake --cores $(CORES) --configfile $(CONFIG)
 
 env-workflow:
 	@scripts/make-env $(WORKFLOW) envs/workflow.txt $$(scripts/tex-requirements)

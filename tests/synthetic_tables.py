@@ -105,6 +105,7 @@ def full_tables(config: Config, seed: int = 0) -> Tables:
         "depths": list(_depths()),
         "ranks": list(_ranks()),
         "cost": list(_cost(config)),
+        "budgets": list(_budgets()),
         "lossless": list(_lossless()),
         "quality": list(_quality()),
         "draws": list(_draws()),
@@ -276,6 +277,7 @@ def _comparison(
         "losses": 3,
         "sign_p": 0.0127,
         "noise_floor": 1.012,
+        "totals_ratio": ratio * 0.98,
         "acceptance_ratio": ACCEPTANCE[candidate] / ACCEPTANCE[reference],
         "step_time_ratio": STEP_S[candidate] / STEP_S[reference],
         "predicted_speedup": ratio * 1.03,
@@ -326,6 +328,13 @@ def _cost(config: Config) -> Iterator[dict[str, Any]]:
         }
 
 
+def _budgets() -> Iterator[dict[str, Any]]:
+    for budget in range(1, 16):
+        yield {"server": "ddtree-b15", "budget": budget, "acceptance_length": 1 + budget / 6,
+               "step_time_s": 0.03 + 0.002 * budget,
+               "predicted_speedup": 1.9 - (budget - 9) ** 2 / 100}  # fmt: skip
+
+
 def _lossless() -> Iterator[dict[str, Any]]:
     for server in ACCEPTANCE:
         same = 40 if server != "ddtree-b7" else 39
@@ -333,7 +342,8 @@ def _lossless() -> Iterator[dict[str, Any]]:
                "first_difference_median": None if same == 40 else 31, "near_ties": 40 - same,
                "regret_faults": 0, "not_judged": 0, "worst_regret_nats": 0.01,
                "near_tie_nats": 0.1, "loops": 1, "empty": 0, "broken": 2, "worse": 0,
-               "better": 0, "verdict": "sound", "verdict_detail": ""}  # fmt: skip
+               "better": 0, "cut": 9, "longer": 1, "shorter": 0, "verdict": "sound",
+               "verdict_detail": ""}  # fmt: skip
 
 
 def _draws() -> Iterator[dict[str, Any]]:

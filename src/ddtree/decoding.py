@@ -4,9 +4,10 @@ A chain is the tree that one candidate a depth gives, so both share every line b
 Shape letters: L depths, N nodes with the root, V vocabulary, F features, b block size.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import torch
@@ -27,11 +28,14 @@ class StepTree:
     Attributes:
         nodes_by_depth: drafted nodes at depth 1, 2, …; no entry for depths without nodes.
         accepted_ranks: rank of the accepted node at depth 1, 2, …, before any cut.
+        accepted_nodes: its place in the order in which the tree grew, from 1. The tree of a
+            smaller budget is this one's beginning, so that these tell what it would have accepted.
         spine_nodes: drafted nodes whose rank path is all 0.
     """
 
     nodes_by_depth: tuple[int, ...]
     accepted_ranks: tuple[int, ...]
+    accepted_nodes: tuple[int, ...]
     spine_nodes: int
 
 
@@ -78,6 +82,8 @@ class Step:
         matched_stop: the id that ended the text, if one did.
         trace: only when asked for.
         log_probs: an entry a token, only when asked for.
+        drafting_s: seconds from the bonus token to the grown tree; 0 where nothing is drafted.
+            No part of equality: the same step takes another time.
     """
 
     tokens: tuple[int, ...]
@@ -87,6 +93,7 @@ class Step:
     matched_stop: int | None
     trace: StepTrace | None = None
     log_probs: tuple[TokenLogProbs, ...] | None = None
+    drafting_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +167,18 @@ def decode_drafted(
     features = scored.features  # [T, F], of the tokens that the drafter has not seen
     while step.finish_reason is None:
         bonus = step.tokens[-1]
+        started_s = time.perf_counter()
         log_probs = draft(target, drafter, drafting.block_size, bonus, features, draft_cache)
         # No node may lie beyond the last position that the target has.
         room = context_length - 1 - cache.get_seq_length()
         tree = build_tree(log_probs[:room], bonus, drafting.budget, drafting.topk)
+        drafting_s = time.perf_counter() - started_s
         scored = target.verify(tree, cache)
         path, token = walk(tree, scored.logits, pick)
         commit(cache, path, len(tree))
         features = scored.features[path]
         step = _verify_step(tree, path, token, scored.logits, ending, report)
+        step = replace(step, drafting_s=drafting_s)
         yield step
 
 
@@ -245,6 +255,7 @@ def _step_tree(tree: DraftTree, path: list[int]) -> StepTree:
     return StepTree(
         nodes_by_depth=tuple(by_depth[depth + 1] for depth in range(len(by_depth))),
         accepted_ranks=tuple(tree.ranks[path[1:]].tolist()),
+        accepted_nodes=tuple(path[1:]),
         spine_nodes=spine_nodes(tree),
     )
 

@@ -31,6 +31,8 @@ class PromptTokenizer:
     folder: Path
     eos_ids: frozenset[int]
     """Ids of which each ends an answer."""
+    vocabulary: int
+    """Ids of answers lie below it: the model's own, which may be wider than its tokenizer's."""
     _template: jinja2.Template
     _specials: Mapping[str, str]
     """Special tokens by their role, for the template (`bos_token`, …)."""
@@ -53,6 +55,7 @@ class PromptTokenizer:
         return cls(
             folder=folder,
             eos_ids=_eos_ids(folder, tokenizer, specials),
+            vocabulary=max(tokenizer.get_vocab_size(), _model_vocabulary(folder)),
             _template=_environment().from_string(_template_text(folder, config)),
             _specials=specials,
             _obeying=tokenizer,
@@ -231,6 +234,13 @@ def _eos_ids(folder: Path, tokenizer: Tokenizer, specials: Mapping[str, str]) ->
     if "eos_token" in specials:
         ids.add(tokenizer.token_to_id(specials["eos_token"]))
     return frozenset(token for token in ids if isinstance(token, int))
+
+
+def _model_vocabulary(folder: Path) -> int:
+    """Size of the model's vocabulary; 0 where the folder does not tell."""
+    config = _json(folder, "config.json")
+    told = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    return told if isinstance(told, int) else 0
 
 
 def _missing(name: str, folder: Path) -> MachineError:

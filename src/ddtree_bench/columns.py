@@ -173,6 +173,12 @@ STEP_TIME = _ms(
     "empty if the first event carries more than one token or tokens were cut",
     decimals=2,
 )
+DRAFT_TIME = _ms(
+    "draft_time_s",
+    "Drafting",
+    "seconds of drafting ÷ verify steps, by the engine's own clock; empty where it does not tell",
+    decimals=2,
+)
 CHECKS = _count("checks", "Checked", "requests whose answer has a check")
 CHECKS_VALID = _count("checks_valid", "Valid", "requests whose answer passed its check")
 FAILED_REQUESTS = _count("failed_requests", "Failed", "requests that did not end ok")
@@ -223,6 +229,7 @@ REQUESTS = Table(
         ACCEPTED,
         ACCEPTANCE,
         STEP_TIME,
+        DRAFT_TIME,
         _count("verify_width", "Verified", "tokens the target verifies in a step", "tok"),
         _text("check_kind", "Check", "what the answer was checked for"),
         _flag("check_valid", "Valid", "whether it passed"),
@@ -264,6 +271,11 @@ CELLS = Table(
         ACCEPTANCE,
         Column("started_unix_s", "Started", "seconds since 1970, UTC", "number", "s", decimals=0),
         _share("client_cpu_share", "Client CPU", "CPU seconds of the client ÷ wall seconds"),
+        _ms(
+            "client_lag_s",
+            "Client lag",
+            "lateness of a thread of the client that did nothing but wake up; 99 % were not later",
+        ),
         CHECKS,
         CHECKS_VALID,
         _count("overshoot_tokens", "Overshoot", "tokens sent past stop tokens, cut", "tok"),
@@ -356,6 +368,11 @@ COMPARISONS = Table(
         ),
         _ratio("speedup_low", "Low", "lower end of the interval of speedup", least_n=2),
         _ratio("speedup_high", "High", "upper end of the interval of speedup", least_n=2),
+        _ratio(
+            "totals_ratio",
+            "Of totals",
+            "ratio of tok_per_s_of_totals: long answers weigh more, all cells of both sides count",
+        ),
         _ratio("p_value", "p", "two-sided, of no difference, from the interval's t", 4, 2),
         _ratio(
             "p_holm",
@@ -432,10 +449,42 @@ COST = Table(
         replace(STEP_TIME, formula="geometric mean of the classes' step times; AR: per token"),
         _ms("step_time_low_s", "Low", "lower end of the interval of step_time_s", 2, 2),
         _ms("step_time_high_s", "High", "upper end of the interval of step_time_s", 2, 2),
+        replace(DRAFT_TIME, formula="geometric mean of the classes' draft_time_s; empty: not told"),
+        _ms("draft_time_low_s", "Low", "lower end of the interval of draft_time_s", 2, 2),
+        _ms("draft_time_high_s", "High", "upper end of the interval of draft_time_s", 2, 2),
+        _share("draft_share", "Drafting", "draft_time_s ÷ step_time_s"),
         replace(ACCEPTANCE, formula="geometric mean of the classes' acceptance lengths; AR: 1"),
         TOK_PER_S,
     ),
     ("server", "concurrency"),
+)
+
+BUDGETS = Table(
+    "budgets",
+    "a tree server and a budget up to its own, at the lowest concurrency; a prediction",
+    (
+        SERVER,
+        _count("budget", "Budget", "nodes of the tree besides its root"),
+        _ratio(
+            "acceptance_length",
+            "Acceptance length",
+            "1 + accepted nodes among the first so many in the order in which trees grew ÷ verify "
+            "steps; the five classes summed, at the steps that the server's own budget took",
+        ),
+        _ms(
+            "step_time_s",
+            "Step time",
+            "draft_time_s of the server + time of a step without drafting, taken as linear between "
+            "the widths that servers of its model were measured at",
+            2,
+        ),
+        _ratio(
+            "predicted_speedup",
+            "Predicted",
+            "acceptance_length × step time of the baseline ÷ step_time_s",
+        ),
+    ),
+    ("server", "budget"),
 )
 
 LOSSLESS = Table(
@@ -491,10 +540,14 @@ LOSSLESS = Table(
         _count("broken", "Broken", "answers that failed the check of their prompt"),
         _count("worse", "Worse", "questions on which only the baseline's first answer is sound"),
         _count("better", "Better", "questions on which only this server's first answer is sound"),
+        _count("cut", "Cut", "answers ended by the token limit"),
+        _count("longer", "Longer", "questions on which only this server's first answer is cut"),
+        _count("shorter", "Shorter", "questions on which only the baseline's first answer is cut"),
         _text(
             "verdict",
             "Answers",
-            "`faulty`: a regret fault, or significantly more `worse` than `better`; else `sound`",
+            "`faulty`: a regret fault, or significantly more `worse` than `better` or `longer` "
+            "than `shorter`; else `sound`",
         ),
         _text("verdict_detail", "Why", "what the verdict rests on"),
     ),
@@ -944,6 +997,7 @@ TABLES: Final[dict[str, Table]] = {
         DEPTHS,
         RANKS,
         COST,
+        BUDGETS,
         LOSSLESS,
         DRAWS,
         TREES,

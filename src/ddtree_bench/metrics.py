@@ -24,6 +24,7 @@ class RequestMetrics(NamedTuple):
     tok_per_s: float | None
     acceptance_length: float | None
     step_time_s: float | None
+    draft_time_s: float | None
     verify_width: int | None
 
 
@@ -45,6 +46,7 @@ def derive(request: RequestRecord, *, plain: bool) -> RequestMetrics:
         tok_per_s=_tok_per_s(request),
         acceptance_length=_acceptance(request.spec),
         step_time_s=tpot_s if plain else _step_time(request, at_s, tokens),
+        draft_time_s=_draft_time(request.spec),
         verify_width=_verify_width(request),
     )
 
@@ -81,6 +83,13 @@ def _step_time(request: RequestRecord, at_s: FloatArray, tokens: IntArray) -> fl
         return None
     steps = request.spec.verify_steps
     return _measured(lambda: speed.step_time(at_s, tokens, steps))
+
+
+def _draft_time(spec: SpecCounts | None) -> float | None:
+    """Seconds of drafting a step; None where the engine does not tell."""
+    if spec is None or spec.drafting_s is None or spec.verify_steps == 0:
+        return None
+    return spec.drafting_s / spec.verify_steps
 
 
 def _verify_width(request: RequestRecord) -> int | None:

@@ -61,6 +61,8 @@ class SpecCounts(Record):
     proposed_drafts: NonNegativeInt | None = None
     histogram: tuple[NonNegativeInt, ...]
     """`histogram[i]` = verify steps that accepted i drafts."""
+    drafting_s: NonNegativeFloat | None = None
+    """Seconds of the verify steps that were drafting, by the engine's own clock."""
 
 
 class TreeCounts(Record):
@@ -76,6 +78,8 @@ class TreeCounts(Record):
 
     r = 0 is what a chain would have drafted.
     """
+    accepted_by_node: tuple[NonNegativeInt, ...] | None = None
+    """`[n - 1]` = accepted nodes that were node n in the order in which the tree grew."""
     spine_nodes: NonNegativeInt | None = None
     """Nodes whose whole path is rank 0."""
 
@@ -256,6 +260,8 @@ class CellRecord(Record):
     ended_unix_s: float
     client_cpu_share: NonNegativeFloat | None = None
     """CPU seconds of the measuring process ÷ wall seconds."""
+    client_lag_s: NonNegativeFloat | None = None
+    """How late a thread of the client was that did nothing but wake up; 99 % were not later."""
     host: HostLoad | None = None
     """None: an attached server (its processes are not known), or a cell shorter than a sample."""
     gpus: tuple[GpuLoad, ...] = ()

@@ -109,14 +109,19 @@ def _tree_info(engine: EngineLike, generation: Generation) -> JsonObject:
     """Sums over verify steps that describe the trees; lists start at depth 1 and rank 0."""
     if engine.spec.algorithm == "AR":
         return {}
-    if engine.spec.algorithm == "DFLASH":
-        return {"ddtree_verify_width": engine.verify_width}
     tally = generation.tally
-    return {
+    common: JsonObject = {
         "ddtree_verify_width": engine.verify_width,
+        "ddtree_drafting_s": tally.drafting_s,
+    }
+    if engine.spec.algorithm == "DFLASH":
+        return common
+    return {
+        **common,
         "ddtree_nodes_by_depth": list(tally.nodes_by_depth),
         "ddtree_accepted_by_depth": list(tally.accepted_by_depth),
         "ddtree_accepted_by_rank": list(tally.accepted_by_rank),
+        "ddtree_accepted_by_node": list(tally.accepted_by_node),
         "ddtree_spine_nodes": tally.spine_nodes,
     }
 

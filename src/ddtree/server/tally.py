@@ -26,8 +26,12 @@ class Tally:
     """`[d]`: accepted nodes at depth d + 1."""
     accepted_by_rank: list[int] = field(default_factory=list)
     """`[r]`: accepted nodes that were the drafter's candidate r at their depth."""
+    accepted_by_node: list[int] = field(default_factory=list)
+    """`[n]`: accepted nodes that were the tree's node n + 1 in the order in which it grew."""
     spine_nodes: int = 0
     """Drafted nodes whose rank path is all zeros."""
+    drafting_s: float = 0.0
+    """Seconds of the verify steps that were drafting."""
 
     def add(self, step: Step) -> None:
         """Count `step`; prefill and plain steps change nothing."""
@@ -35,6 +39,7 @@ class Tally:
             return
         self.verify_steps += 1
         self.accepted_drafts += step.accepted_drafts
+        self.drafting_s += step.drafting_s
         _add_at(self.histogram, step.accepted_drafts)
         if step.tree is not None:
             self._add_tree(step.tree, step.accepted_drafts)
@@ -46,4 +51,6 @@ class Tally:
             _add_at(self.accepted_by_depth, depth)
         for rank in tree.accepted_ranks:
             _add_at(self.accepted_by_rank, rank)
+        for node in tree.accepted_nodes:
+            _add_at(self.accepted_by_node, node - 1)
         self.spine_nodes += tree.spine_nodes

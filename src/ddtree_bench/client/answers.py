@@ -13,7 +13,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    ValidationError,
+)
 
 from ddtree_bench.errors import RequestError
 from ddtree_bench.records import Event, SpecCounts, ToolCall, TreeCounts
@@ -116,7 +124,9 @@ class _Meta(_Foreign):
     nodes_by_depth: Counts | None = Field(None, alias="ddtree_nodes_by_depth")
     accepted_by_depth: Counts | None = Field(None, alias="ddtree_accepted_by_depth")
     accepted_by_rank: Counts | None = Field(None, alias="ddtree_accepted_by_rank")
+    accepted_by_node: Counts | None = Field(None, alias="ddtree_accepted_by_node")
     spine_nodes: NonNegativeInt | None = Field(None, alias="ddtree_spine_nodes")
+    drafting_s: NonNegativeFloat | None = Field(None, alias="ddtree_drafting_s")
 
     def spec(self) -> SpecCounts | None:
         """Counters of speculation; None unless steps, accepted drafts and histogram are told."""
@@ -127,6 +137,7 @@ class _Meta(_Foreign):
             accepted_drafts=self.accepted_drafts,
             proposed_drafts=self.proposed_drafts,
             histogram=self.histogram,
+            drafting_s=self.drafting_s,
         )
 
     def tree(self) -> TreeCounts | None:
@@ -138,6 +149,7 @@ class _Meta(_Foreign):
             nodes_by_depth=self.nodes_by_depth,
             accepted_by_depth=self.accepted_by_depth,
             accepted_by_rank=self.accepted_by_rank,
+            accepted_by_node=self.accepted_by_node,
             spine_nodes=self.spine_nodes,
         )
 

@@ -90,15 +90,16 @@ def flags(view: View) -> Grid:
             "counted like any other, except that a launch whose GPU was throttled is left out of "
             "comparisons. Disturbed: cells during which another process took more than 10 % of a "
             "CPU or of a GPU. Overshoot: tokens that the server sent past a stop token, cut. "
-            "Client: largest share of a CPU that the client took in a cell."
+            "Client, lag: largest share of a CPU that the client took in a cell, and how late its "
+            "threads were at most."
         ),
-        r"L{26mm}rrrrrL{52mm}",
+        r"L{26mm}rrrrrrL{43mm}",
         (
             tuple(
                 map(
                     head,
                     ("Server", "Cells", "Flagged", "Disturbed (%)", "Overshoot", "Client (%)",
-                     "Flags: cells"),
+                     "Lag (ms)", "Flags: cells"),
                 )
             ),
         ),
@@ -113,7 +114,7 @@ def _flag_row(view: View, server: str) -> Row:
     by_code = codes.explode().dropna().value_counts(sort=False)
     disturbed = codes.map(lambda some: bool({"busy_host", "busy_gpu"} & set(some)))
     share = None if mine.empty else float(disturbed.mean())
-    client = mine["client_cpu_share"].dropna()
+    client, lag = mine["client_cpu_share"].dropna(), mine["client_lag_s"].dropna()
     return (
         text(view.title(server)),
         text(len(mine)),
@@ -121,6 +122,7 @@ def _flag_row(view: View, server: str) -> Row:
         number(column("telemetry", "foreign_share"), share),
         text(f"{mine['overshoot_tokens'].fillna(0).sum():.0f}"),
         number(column("cells", "client_cpu_share"), None if client.empty else client.max()),
+        number(column("cells", "client_lag_s"), None if lag.empty else lag.max()),
         text(", ".join(f"{code}: {count}" for code, count in by_code.items())),
     )
 

@@ -84,18 +84,42 @@ def _verdict(row: pd.Series) -> str:
     return str(row["verdict"]).replace("_", " ")
 
 
-def profile(view: View) -> str:
-    """Which server acceptance and step time alone would choose."""
+def profile(view: View) -> list[str]:
+    """What acceptance and step time alone would choose, a sentence each."""
     frame = lowest_concurrency(view.tables["cost"])
     known = frame[frame["step_time_s"].notna() & frame["acceptance_length"].notna()]
     if known.empty:
-        return "No step time was measured, so the profile chooses nothing."
+        return ["No step time was measured, so the profile chooses nothing."]
     steps = known["acceptance_length"] / known["step_time_s"]
     trees = known["algorithm"] == "DDTREE"
     said = f"By acceptance ÷ step time alone, {_fastest(view, known, steps)} would be chosen"
     if trees.sum() > 1:
         said += f"; of the trees, {_fastest(view, known[trees], steps[trees])}"
-    return f"{said}. What part of a step is drafting was not measured."
+    return [f"{said}.", _drafting(view, known), *_budgets(view)]
+
+
+def _drafting(view: View, known: pd.DataFrame) -> str:
+    """What part of a step is drafting."""
+    show = column("cost", "draft_share").show
+    told = known[known["draft_share"].notna()]
+    if told.empty:
+        return "What part of a step is drafting, these engines do not tell."
+    parts = (f"{view.title(r['server'])} {show(r['draft_share'])} %" for _, r in told.iterrows())
+    return f"Drafting takes, of a step: {', '.join(parts)}."
+
+
+def _budgets(view: View) -> Iterator[str]:
+    """The budget that the profile predicts to be fastest for each tree, up to its own."""
+    show = column("budgets", "predicted_speedup").show
+    for server, rows in view.tables["budgets"].groupby("server", sort=False):
+        best, own = rows.sort_values("predicted_speedup").iloc[-1], rows.iloc[-1]
+        yield (
+            f"Of the budgets from {rows['budget'].min():.0f} to {own['budget']:.0f} of "
+            f"{view.title(str(server))} the profile would choose {best['budget']:.0f}: predicted "
+            f"{show(best['predicted_speedup'])} over {view.baseline}, "
+            f"{show(own['predicted_speedup'])} with {own['budget']:.0f} (estimates; a smaller tree "
+            "is the beginning of a larger one, steps of other widths lie between measured ones)."
+        )
 
 
 def _fastest(view: View, frame: pd.DataFrame, speeds: pd.Series) -> str:
@@ -145,7 +169,7 @@ def _near_tie(view: View) -> str:
 def answers(view: View) -> Grid:
     """Unsound answers of every server, and whether its answers are faulty."""
     counts = ("near_ties", "regret_faults", "not_judged", "worst_regret_nats", "loops", "empty",
-              "broken", "worse", "better")  # fmt: skip
+              "broken", "cut")  # fmt: skip
     return Grid(
         "tab:answers",
         escape(
@@ -153,16 +177,18 @@ def answers(view: View) -> Grid:
             f"Faults: regret above {_near_tie(view)} nats, the configured limit or what "
             f"{view.baseline} regrets against itself, whichever is larger. Unjudged: the "
             "target's log probabilities were not recorded. Worst: largest regret (nats). Loops, "
-            "empty, failed: answers that run in a circle, have no text, or failed their check. "
-            f"Worse: questions on which only {view.baseline} is sound; better: the other way round."
+            "empty, failed, cut: answers that run in a circle, have no text, failed their check, "
+            f"or were ended by the token limit. Unsound: questions on which only {view.baseline} "
+            "is sound / on which only the server is; longer: only the server is cut / only "
+            f"{view.baseline}."
         ),
-        rf"L{{30mm}}{'r' * len(counts)}L{{20mm}}",
+        rf"L{{28mm}}{'r' * (len(counts) + 2)}L{{14mm}}",
         (
             tuple(
                 map(
                     head,
                     ("Server", "Ties", "Faults", "Unjudged", "Worst", "Loops", "Empty", "Failed",
-                     "Worse", "Better", "Answers"),
+                     "Cut", "Unsound", "Longer", "Answers"),
                 )
             ),
         ),
@@ -170,6 +196,8 @@ def answers(view: View) -> Grid:
             (
                 text(view.title(row["server"])),
                 *(number(column("lossless", name), row[name]) for name in counts),
+                text(f"{row['worse']:.0f}/{row['better']:.0f}"),
+                text(f"{row['longer']:.0f}/{row['shorter']:.0f}"),
                 _sound(row),
             )
             for _, row in view.tables["lossless"].iterrows()

@@ -107,16 +107,18 @@ def comparisons(view: View, *, pooled: bool) -> Grid:
         escape(
             ("All comparisons, five classes pooled. " if pooled else "The comparisons by class. ")
             + f"Above 1 the first-named is faster; brackets: {view.confidence} intervals. n: "
-            "prompts × launches. p: two-sided, adjusted by Holm's method. W/T/L: prompts won, "
+            "prompts × launches. Of totals: ratio of all tokens ÷ all seconds, in which long "
+            "answers weigh more. p: two-sided, adjusted by Holm's method. W/T/L: prompts won, "
             "tied within the margin, lost, with the p of their sign test. Largest ratio between "
             f"two launches of the same server (A/A floor): {floor}."
         ),
-        rf"L{{52mm}}r{INTERVAL}rrrL{{22mm}}",
+        rf"L{{42mm}}r{INTERVAL}rrrrL{{20mm}}",
         (
             (
                 head("Pair" if pooled else "Class"),
                 head("n"),
                 head("Speed-up", 3),
+                head("Of totals"),
                 head("p (Holm)"),
                 head("W/T/L"),
                 head("p (sign)"),
@@ -135,7 +137,7 @@ def _comparison_rows(view: View, data: pd.DataFrame, pooled: bool) -> Iterator[R
         names = f"{view.title(row['candidate'])} against {view.title(row['reference'])}"
         title = f"{names} ({row['relation']})"
         if not pooled and title != named:
-            yield group(title, 9)
+            yield group(title, 10)
         named = title
         yield _comparison_row(title if pooled else row["workload_class"], row)
 
@@ -148,6 +150,7 @@ def _comparison_row(name: str, row: pd.Series) -> Row:
         *interval(
             column("comparisons", "speedup"), *row[["speedup", "speedup_low", "speedup_high"]]
         ),
+        number(column("comparisons", "totals_ratio"), row["totals_ratio"]),
         number(column("comparisons", "p_holm"), row["p_holm"]),
         text(counts),
         number(column("comparisons", "sign_p"), row["sign_p"]),
@@ -238,23 +241,25 @@ def _shares(accepted: pd.Series, first: int, last: int) -> Iterator[Cell]:
 
 
 def cost(view: View) -> Grid:
-    """What a verify step costs on each server."""
+    """What a verify step costs on each server, and what part of it is drafting."""
     return Grid(
         "tab:cost",
         escape(
             "Cost of a step and what it yields, five classes pooled. Plain decoding: a step is a "
-            f"token. Brackets: {view.confidence} intervals."
+            "token. Drafting: from the bonus token to the finished chain or tree, by the engine's "
+            f"own clock; a dash: the engine does not tell. Brackets: {view.confidence} intervals."
         ),
-        rf"L{{30mm}}lrr{INTERVAL}r{INTERVAL}",
+        rf"L{{30mm}}lrrr{INTERVAL}{INTERVAL}r",
         (
             (
                 head("Server"),
                 head("Algorithm"),
                 head("Block"),
                 head("Verified"),
-                head("Step time (ms)", 3),
                 head("Accepted"),
-                head("Speed (tok/s)", 3),
+                head("Step time (ms)", 3),
+                head("Drafting (ms)", 3),
+                head("of a step (%)"),
             ),
         ),
         tuple(_cost_row(view, server) for server in view.config.servers),
@@ -264,20 +269,21 @@ def cost(view: View) -> Grid:
 def _cost_row(view: View, server: str) -> Row:
     frame = lowest_concurrency(view.tables["cost"])
     found = frame[(frame["server"] == server) & frame["tok_per_s"].notna()]
-    overall = view.overall(server)
-    if found.empty or overall is None:
-        return text(view.title(server)), failed(view.reason(server), 10)
+    if found.empty:
+        return text(view.title(server)), failed(view.reason(server), 11)
     row = found.iloc[0]
     times = row[["step_time_s", "step_time_low_s", "step_time_high_s"]]
-    speeds = overall[["tok_per_s", "tok_per_s_low", "tok_per_s_high"]]
+    drafting = row[["draft_time_s", "draft_time_low_s", "draft_time_high_s"]]
     return (
         text(view.title(server)),
         text(row["algorithm"]),
-        number(column("cost", "block_size"), row["block_size"]),
-        number(column("cost", "verify_width"), row["verify_width"]),
+        *(
+            number(column("cost", name), row[name])
+            for name in ("block_size", "verify_width", "acceptance_length")
+        ),
         *interval(column("cost", "step_time_s"), *times),
-        number(column("cost", "acceptance_length"), row["acceptance_length"]),
-        *interval(column("overall", "tok_per_s"), *speeds),
+        *interval(column("cost", "draft_time_s"), *drafting),
+        number(column("cost", "draft_share"), row["draft_share"]),
     )
 
 

@@ -22,7 +22,11 @@ class Finding(NamedTuple):
 
 
 def fault_of(
-    requests: Sequence[RequestRecord], *, cold: bool, block_size: int | None = None
+    requests: Sequence[RequestRecord],
+    *,
+    cold: bool,
+    block_size: int | None = None,
+    vocabulary: int | None = None,
 ) -> Finding | None:
     """What makes a cell's records unfit to be counted; None if nothing does.
 
@@ -30,6 +34,7 @@ def fault_of(
         requests: all requests of the cell.
         cold: the prefix cache was flushed before the cell.
         block_size: of the server's drafts, bonus token included, where the configuration tells it.
+        vocabulary: token ids lie below it; None where that is not known.
     """
     if not requests:
         return Finding(Status.NO_TOKENS, "no request was made")
@@ -37,7 +42,7 @@ def fault_of(
     if failed is not None:
         return failed
     for request in requests:
-        for finding in _contradictions(request, block_size):
+        for finding in _contradictions(request, block_size, vocabulary):
             where = f"{request.prompt_id} turn {request.turn}"
             return Finding(finding.status, f"{where}: {finding.detail}")
     return _warm(requests) if cold else None
@@ -56,7 +61,9 @@ def _failed(requests: Sequence[RequestRecord]) -> Finding | None:
     return Finding(first.status, f"{share}; {first.prompt_id} turn {first.turn}: {first.detail}")
 
 
-def _contradictions(request: RequestRecord, block_size: int | None) -> Iterator[Finding]:
+def _contradictions(
+    request: RequestRecord, block_size: int | None, vocabulary: int | None
+) -> Iterator[Finding]:
     tokens = request.completion_tokens
     if tokens is None or request.prompt_tokens is None:
         yield Finding(Status.NO_USAGE, "no token counts")
@@ -70,6 +77,10 @@ def _contradictions(request: RequestRecord, block_size: int | None) -> Iterator[
         elif len(request.output_ids) != tokens:
             said = f"{len(request.output_ids)} ids, but {tokens} tokens counted"
             yield Finding(Status.BAD_COUNTS, said)
+    highest = max(request.output_ids or (), default=0)
+    if vocabulary is not None and highest >= vocabulary:
+        said = f"token id {highest}, but the vocabulary has {vocabulary}"
+        yield Finding(Status.BAD_COUNTS, said)
     if request.stream and not request.events:
         yield Finding(Status.MALFORMED, "streamed, but no event carries tokens")
     if request.spec is not None:

@@ -109,7 +109,11 @@ class LaunchNotes:
             logprob_requests=self.logprob_requests,
             logprob_s=self.logprob_s,
             identity=self.identity,
-            machine={**self.machine, "prompts": dict(self.spec.prompts_sha256)},
+            machine={
+                **self.machine,
+                "prompts": dict(self.spec.prompts_sha256),
+                "replies": dict(self.spec.replies_sha256),
+            },
             startup=None if log is None else startup_of(log),
             findings=(*said, *self.findings),
         )

@@ -16,6 +16,7 @@ from ddtree_bench.server.death import exit_code_after, how_it_died
 from ddtree_bench.server.running import Running
 from ddtree_bench.session.capacity import client_bound
 from ddtree_bench.session.integrity import Finding, fault_of
+from ddtree_bench.session.lag import LagMeter
 from ddtree_bench.session.launch import Live
 from ddtree_bench.session.spec import SessionSpec
 from ddtree_bench.session.store import MeasuredCell
@@ -47,8 +48,14 @@ def measure_one(
         requests = judged(task, told_of_death(live.server, requests))
         # draws of one prompt are asked again and again; nothing of them is timed
         cold = spec.flushes_cache and task.workload.draws is None
-        block_size = spec.server.block_size
-        fault = _fault(live.server, requests, cold=cold, block_size=block_size)
+        fault = fault_of(
+            requests,
+            cold=cold,
+            block_size=spec.server.block_size,
+            vocabulary=live.tokenizer.vocabulary,
+        )
+        if fault is None or fault.status not in _DEATHS:
+            fault = _death(live.server) or fault
     record = CellRecord(
         key=key,
         protocol=spec.protocol_version,
@@ -72,7 +79,8 @@ def _watched(
     """The requests, and what was seen while they were asked, as `CellRecord` names it."""
     window = watch.begin()
     started_unix_s, started_s, cpu_s = time.time(), time.monotonic(), time.process_time()
-    requests = asking()
+    with LagMeter() as lag:
+        requests = asking()
     wall_s = time.monotonic() - started_s
     ended_unix_s, client_s = time.time(), time.process_time() - cpu_s
     seen = watch.end(window)
@@ -83,6 +91,7 @@ def _watched(
         "started_unix_s": started_unix_s,
         "ended_unix_s": ended_unix_s,
         "client_cpu_share": cpu_share,
+        "client_lag_s": lag.lag_s,
     }
 
 
@@ -159,16 +168,6 @@ def _fault_of_flush(live: Live, spec: SessionSpec) -> Finding | None:
     except RequestError as error:
         return _death(live.server) or Finding(error.status, f"flush_cache: {error.what}")
     return None
-
-
-def _fault(
-    server: Running, requests: tuple[RequestRecord, ...], *, cold: bool, block_size: int | None
-) -> Finding | None:
-    """What is wrong with the requests of a cell, or with the server after them."""
-    fault = fault_of(requests, cold=cold, block_size=block_size)
-    if fault is not None and fault.status in _DEATHS:
-        return fault
-    return _death(server) or fault
 
 
 def _death(server: Running) -> Finding | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -12,6 +13,7 @@ from ddtree_bench.config import DRAWN, Config
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.tables.arrivals import ArrivalTable
+from ddtree_bench.tables.budgets import Grown, budget_frame
 from ddtree_bench.tables.choice import Choices
 from ddtree_bench.tables.comparisons import Comparisons
 from ddtree_bench.tables.conditions import ConditionTables
@@ -31,6 +33,15 @@ from ddtree_bench.tables.tags import TagTable
 from ddtree_bench.tables.turns import loops_frame, turns_frame
 
 
+class Collected(NamedTuple):
+    """What reading every cell once gives."""
+
+    frames: dict[str, pd.DataFrame]
+    throttled: frozenset[tuple[str, int]]
+    """Launches with a cell during which a GPU slowed its clocks, as server and number."""
+    grown: Grown
+
+
 def build_tables(session_folders: Sequence[Path], config: Config) -> dict[str, pd.DataFrame]:
     """Every table of `columns.TABLES` under its name; sessions may be few, failed or none.
 
@@ -39,11 +50,12 @@ def build_tables(session_folders: Sequence[Path], config: Config) -> dict[str, p
     Raises:
         BenchError: a file of a session is missing or not as written, or its server is unknown.
     """
-    frames, throttled = _collected(session_folders, config)
+    frames, throttled, grown = _collected(session_folders, config)
     units = frames["units"]
     names = units["workload"] + "/" + units["prompt_id"] + "/" + units["prompt_sha256"]
     units = units.assign(unit=names)
     _add_levels(frames, units, config)
+    frames["budgets"] = budget_frame(grown, frames["cost"], config)
     _add_judgements(frames, units, config, throttled)
     servers = list(config.servers)
     return {name: ordered(frames[name], table, servers) for name, table in TABLES.items()}
@@ -88,13 +100,8 @@ def _add_judgements(
     frames["choice"] = Choices(config, counted, speeds, rounds).frame()
 
 
-def _collected(
-    session_folders: Sequence[Path], config: Config
-) -> tuple[dict[str, pd.DataFrame], frozenset[tuple[str, int]]]:
-    """The tables that are collected cell by cell, one cell at a time in memory.
-
-    Also which launches were throttled: those with a cell during which a GPU slowed its clocks.
-    """
+def _collected(session_folders: Sequence[Path], config: Config) -> Collected:
+    """The tables that are collected cell by cell, one cell at a time in memory."""
     throttled = set()
     raw, drafts, lossless = RawTables(config), DraftTables(), LosslessTable(config)
     arrivals, draws = ArrivalTable(config.analysis.confidence), DrawTable(config)
@@ -121,7 +128,7 @@ def _collected(
     frames = {**raw.frames(), **drafts.frames(), **conditions.frames()}
     frames |= {"lossless": lossless.frame(), "quality": quality.frame(), "tags": tags.frame()}
     frames |= {"arrivals": arrivals.frame(), "draws": draws.frame()}
-    return frames, frozenset(throttled)
+    return Collected(frames, frozenset(throttled), drafts.grown())
 
 
 def _asked_apart(

@@ -19,6 +19,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.errors import NotEnoughData
 from ddtree_bench.stats.compare import Effect, speedup
 from ddtree_bench.stats.summary import class_mean
+from ddtree_bench.tables.comparisons import pairs_of
 from ddtree_bench.tables.panel import Matched, Panel
 from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import Value, frame_of
@@ -78,8 +79,9 @@ class Choices:
         self, split: Split, trees: Sequence[str], chains: Sequence[str], concurrency: int
     ) -> Iterator[Mapping[str, Value]]:
         picked_on, best_tree = _best(split.picking, trees, concurrency)
-        best_chain = _best(split.picking, chains, concurrency)[1] if chains else None
         for tree in trees:
+            alike = [name for name in chains if self._model(name) == self._model(tree)]
+            best_chain = _best(split.picking, alike, concurrency)[1] if alike else None
             for relation, reference in self._opponents(tree, best_chain):
                 found = self._judged(split, tree, reference, concurrency)
                 yield {
@@ -93,12 +95,14 @@ class Choices:
                     **found,
                 }
 
+    def _model(self, server: str) -> str:
+        return self._config.servers[server].model
+
     def _opponents(self, tree: str, best_chain: str | None) -> Iterator[tuple[str, str]]:
-        servers = self._config.servers
-        yield "baseline", self._config.analysis.baseline
-        for name in self._servers("DFLASH"):
-            if servers[name].verify_width == servers[tree].verify_width:
-                yield "equal width", name
+        """As in the table of comparisons, and the best chain."""
+        for pair in pairs_of(self._config):
+            if pair.candidate == tree and pair.relation in ("baseline", "equal width"):
+                yield pair.relation, pair.reference
         if best_chain is not None:
             yield "best chain", best_chain
 

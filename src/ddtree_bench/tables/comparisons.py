@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -104,9 +106,15 @@ class Comparisons:
         keys = cells[["server", "workload_class", "concurrency"]].drop_duplicates()
         self._asked: set[tuple[str, str, int]] = {tuple(key) for key in keys.to_numpy()}
 
-    def frame(self, classes: pd.DataFrame, overall: pd.DataFrame) -> pd.DataFrame:
-        """The table; acceptance and step times are those of the tables given."""
-        findings = [self._finding(case) for case in self._cases()]
+    def frame(
+        self, classes: pd.DataFrame, overall: pd.DataFrame, *, by_class: bool = True
+    ) -> pd.DataFrame:
+        """The table; acceptance and step times are those of the tables given.
+
+        `by_class` false leaves single classes out; they have no part in pooled rows.
+        """
+        cases = (case for case in self._cases() if by_class or case.workload_class == POOLED)
+        findings = [self._finding(case) for case in cases]
         adjusted = _adjusted(findings)
         costs = _costs(self._config, classes, overall)
         return frame_of(
@@ -209,28 +217,43 @@ class Comparisons:
         }
 
 
-Costs = Mapping[tuple[str, str, int], tuple[float, float]]
-"""Acceptance length and seconds a step by server, class (or all) and concurrency; NaN: unknown."""
+class Totals(NamedTuple):
+    """What a server did by itself in a class or all of them; NaN: unknown."""
+
+    acceptance: float = math.nan
+    step_time_s: float = math.nan
+    tok_per_s: float = math.nan
+    """Tokens of all cells ÷ their seconds."""
+
+
+Costs = Mapping[tuple[str, str, int], Totals]
+"""By server, class (or all) and concurrency."""
 
 
 def _costs(config: Config, classes: pd.DataFrame, overall: pd.DataFrame) -> Costs:
-    names = ["server", "workload_class", "concurrency", "acceptance_length", "step_time_s"]
+    keys = ["server", "workload_class", "concurrency"]
+    names = [*keys, "acceptance_length", "step_time_s", "tok_per_s_of_totals"]
     rows = pd.concat([classes[names], overall.assign(workload_class=POOLED)[names]])
     costs = {}
-    for server, workload_class, concurrency, acceptance, step_s in rows.to_numpy(dtype=object):
+    for server, workload_class, concurrency, *told in rows.to_numpy(dtype=object):
+        totals = Totals(*(math.nan if pd.isna(value) else float(value) for value in told))
         plain = config.servers[server].algorithm == "AR"
-        costs[server, workload_class, concurrency] = (1.0 if plain else acceptance, step_s)
+        costs[server, workload_class, concurrency] = (
+            totals._replace(acceptance=1.0) if plain else totals
+        )
     return costs
 
 
 def _predicted(case: Case, costs: Costs) -> dict[str, Value]:
-    """What acceptance and step times alone would give, prefill aside."""
+    """What acceptance and step times alone would give, prefill aside; and the ratio of totals."""
     where = (case.workload_class, case.concurrency)
-    unknown = (np.nan, np.nan)
-    candidate = costs.get((case.pair.candidate, *where), unknown)
-    reference = costs.get((case.pair.reference, *where), unknown)
-    acceptance, step = (mine / other for mine, other in zip(candidate, reference, strict=True))
+    candidate = costs.get((case.pair.candidate, *where), Totals())
+    reference = costs.get((case.pair.reference, *where), Totals())
+    acceptance, step, totals = (
+        mine / other for mine, other in zip(candidate, reference, strict=True)
+    )
     return {
+        "totals_ratio": totals,
         "acceptance_ratio": acceptance,
         "step_time_ratio": step,
         "predicted_speedup": acceptance / step,

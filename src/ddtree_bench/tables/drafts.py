@@ -78,6 +78,7 @@ class DraftTables:
         self._nodes: dict[str, Counts] = defaultdict(Counts)
         self._accepted: dict[str, Counts] = defaultdict(Counts)
         self._ranks: dict[str, Counts] = defaultdict(Counts)
+        self._grown: dict[str, Counts] = defaultdict(Counts)
         self._trees: dict[str, TreeTotals] = defaultdict(TreeTotals)
 
     def add_cell(self, measured: MeasuredCell) -> None:
@@ -96,7 +97,17 @@ class DraftTables:
             self._nodes[server].add(request.tree.nodes_by_depth)
             self._accepted[server].add(request.tree.accepted_by_depth)
             self._ranks[server].add(request.tree.accepted_by_rank)
+            if request.tree.accepted_by_node is not None:
+                self._grown[server].add(request.tree.accepted_by_node)
             self._trees[server].add(request.tree, request.spec)
+
+    def grown(self) -> dict[str, tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]]:
+        """Accepted nodes in the order in which trees grew, and verify steps, by server."""
+        return {
+            server: (counts.array(), self._trees[server].steps)
+            for server, counts in self._grown.items()
+            if self._trees[server].steps > 0
+        }
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """The tables under their names."""

@@ -4,12 +4,13 @@ Two things make a server faulty. A first difference whose regret is no near tie:
 target would not have said. A near tie is at most `analysis.near_tie_nats`, or as much as plain
 decoding regrets against its own answers at other times and batch sizes: in bfloat16 one step of a
 logit is larger than many a tie. Or answers that run in a circle, are empty or fail their check on
-significantly more questions on which the baseline's are sound than the other way round.
+significantly more questions on which the baseline's are sound than the other way round; likewise
+answers that do not end before the token limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +53,8 @@ class Answer:
     empty: bool
     broken: bool
     """It failed the check of its prompt."""
+    cut: bool
+    """The token limit ended it."""
 
     @property
     def sound(self) -> bool:
@@ -124,9 +127,8 @@ class LosslessTable:
             self._loops[key] = is_degenerate(ids)
         check = request.check
         empty = len(ids) == 0 or (request.text.strip() == "" and request.completion_tokens == 1)
-        return Answer(
-            request.question, ids, self._loops[key], empty, check is not None and not check.valid
-        )
+        broken, cut = check is not None and not check.valid, request.finish_reason == "length"
+        return Answer(request.question, ids, self._loops[key], empty, broken, cut)
 
     def _row(
         self, server: str, references: Mapping[Question, Answer], limit: float
@@ -136,9 +138,13 @@ class LosslessTable:
         differences = self._differences(compared)
         identical = len(compared) - len(differences)
         judged = _judged(differences, limit)
-        worse, better = _discordant(_first_answers(answers), references)
+        first = _first_answers(answers)
+        worse, better = _discordant(first, references, lambda answer: answer.sound)
+        longer, shorter = _discordant(first, references, lambda answer: not answer.cut)
         faults = judged[Judgement.FAULT]
-        verdict, detail = self._verdict(len(compared), faults, limit, worse, better)
+        said = self._faults(faults, limit, (worse, better), (longer, shorter))
+        nothing = (SOUND, "") if compared else (NOT_COMPARED, "no greedy answer with token ids")
+        verdict, detail = (FAULTY, said) if said else nothing
         positions = [difference.position for difference in differences]
         regrets = [found.regret.nats for found in differences if found.regret is not None]
         return {
@@ -157,6 +163,9 @@ class LosslessTable:
             "broken": sum(answer.broken for answer in answers),
             "worse": worse,
             "better": better,
+            "cut": sum(answer.cut for answer in answers),
+            "longer": longer,
+            "shorter": shorter,
             "verdict": verdict,
             "verdict_detail": detail,
         }
@@ -170,15 +179,28 @@ class LosslessTable:
             return Difference(place, None)
         return Difference(place, regret(top, int(answer.ids[place])))
 
-    def _verdict(
-        self, compared: int, regret_faults: int, limit: float, worse: int, better: int
-    ) -> tuple[str, str]:
+    def _faults(
+        self, regret_faults: int, limit: float, unsound: tuple[int, int], cut: tuple[int, int]
+    ) -> str:
+        """What is wrong with a server's answers; empty if nothing is shown to be.
+
+        Each pair counts questions on which only the server fails, and only the baseline; two tests,
+        so that each has half of the error rate.
+        """
         if regret_faults > 0:
-            return FAULTY, f"{regret_faults} tokens more than {limit:g} nats below the first choice"
-        alpha = 1 - self.config.analysis.confidence
-        if worse > better and even_split_p_value(worse, worse + better) < alpha:
-            return FAULTY, f"unsound on {worse} questions where plain is sound, {better} reversed"
-        return (SOUND, "") if compared > 0 else (NOT_COMPARED, "no greedy answer with token ids")
+            return f"{regret_faults} tokens more than {limit:g} nats below the first choice"
+        alpha = (1 - self.config.analysis.confidence) / 2
+        if _is_worse(*unsound, alpha):
+            worse, better = unsound
+            return f"unsound on {worse} questions where plain is sound, {better} reversed"
+        if _is_worse(*cut, alpha):
+            longer, shorter = cut
+            return f"cut by the limit on {longer} questions where plain ends, {shorter} reversed"
+        return ""
+
+
+def _is_worse(worse: int, better: int, alpha: float) -> bool:
+    return worse > better and even_split_p_value(worse, worse + better) < alpha
 
 
 def _judged(differences: Sequence[Difference], limit: float) -> dict[Judgement, int]:
@@ -198,11 +220,13 @@ def _first_answers(answers: Iterable[Answer]) -> dict[Question, Answer]:
 
 
 def _discordant(
-    mine: Mapping[Question, Answer], references: Mapping[Question, Answer]
+    mine: Mapping[Question, Answer],
+    references: Mapping[Question, Answer],
+    good: Callable[[Answer], bool],
 ) -> tuple[int, int]:
-    """Questions on which only the reference is sound, and on which only the server is.
+    """Questions on which only the reference is good, and on which only the server is.
 
     A question counts once: launches repeat a greedy answer and are no further evidence.
     """
-    pairs = [(mine[q].sound, references[q].sound) for q in mine.keys() & references.keys()]
+    pairs = [(good(mine[q]), good(references[q])) for q in mine.keys() & references.keys()]
     return pairs.count((False, True)), pairs.count((True, False))

@@ -80,12 +80,11 @@ class PooledTables:
         self._speeds = speeds
         self._sound = cells[(cells["status"] == Status.OK.value) & (cells["failed_requests"] == 0)]
         self._requests = requests.merge(self._sound[CELL], on=CELL)
-        self._steps = Panel(
-            self._requests.assign(
-                unit=self._requests["workload"] + "/" + self._requests["prompt_id"]
-            ),
-            "step_time_s",
+        named = self._requests.assign(
+            unit=self._requests["workload"] + "/" + self._requests["prompt_id"]
         )
+        self._steps = Panel(named, "step_time_s")
+        self._drafting = Panel(named, "draft_time_s")
         self._failed = requests[requests["status"] != Status.OK.value].groupby(KEY).size().to_dict()
         self._keys = [tuple(key) for key in cells[KEY].drop_duplicates().to_numpy()]
 
@@ -174,8 +173,8 @@ class PooledTables:
         self, name: str, concurrency: int, acceptance: float, tok_per_s: float
     ) -> Mapping[str, Value]:
         server = self._config.servers[name]
-        classes = self._steps.shared_classes([name], concurrency)
-        step = level_of(self._steps, name, classes, concurrency, self._confidence)
+        step = self._pooled_level(self._steps, name, concurrency)
+        drafting = self._pooled_level(self._drafting, name, concurrency)
         plain = server.algorithm == "AR"
         return {
             "server": name,
@@ -186,9 +185,18 @@ class PooledTables:
             "step_time_s": step.value,
             "step_time_low_s": step.low,
             "step_time_high_s": step.high,
+            "draft_time_s": drafting.value,
+            "draft_time_low_s": drafting.low,
+            "draft_time_high_s": drafting.high,
+            "draft_share": _part(drafting.value, step.value),
             "acceptance_length": 1.0 if plain else acceptance,
             "tok_per_s": tok_per_s,
         }
+
+    def _pooled_level(self, panel: Panel, server: str, concurrency: int) -> Level:
+        """A value's level over the classes in which it was measured."""
+        classes = panel.shared_classes([server], concurrency)
+        return level_of(panel, server, classes, concurrency, self._confidence)
 
     def _seen_width(self, server: str) -> int | None:
         """The width that most requests of a server had."""
@@ -230,6 +238,10 @@ def acceptance_of(requests: pd.DataFrame) -> float | None:
     steps = drafted["verify_steps"].to_numpy(dtype=np.int64)
     produced = drafted["accepted_drafts"].to_numpy(dtype=np.int64) + steps
     return acceptance_length(produced, steps) if steps.sum() > 0 else None
+
+
+def _part(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or whole is None else part / whole
 
 
 def length_share(requests: pd.DataFrame) -> float | None:

@@ -222,6 +222,7 @@ def _cell_row(measured: MeasuredCell) -> dict[str, Value]:
         ),
         "started_unix_s": cell.started_unix_s,
         "client_cpu_share": cell.client_cpu_share,
+        "client_lag_s": cell.client_lag_s,
         "checks": len(checks),
         "checks_valid": sum(check.valid for check in checks),
         "overshoot_tokens": sum(request.overshoot_tokens for request in requests),

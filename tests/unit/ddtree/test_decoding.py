@@ -97,7 +97,9 @@ def test_counters_of_a_run_add_up(make_engine: Make, run: Run) -> None:
         assert step.accepted_drafts is not None
         assert step.tree is not None
         assert len(step.tree.accepted_ranks) == step.accepted_drafts
+        assert list(step.tree.accepted_nodes) == sorted(step.tree.accepted_nodes)
         assert sum(step.tree.nodes_by_depth) == 20
+        assert step.drafting_s > 0
         assert step.tree.spine_nodes >= 1
     for step in verified[:-1]:
         assert len(step.tokens) == (step.accepted_drafts or 0) + 1

@@ -154,3 +154,13 @@ def test_an_answer_can_be_started() -> None:
     assert started[: len(plain)] == plain
     assert tokenizer.decode(started).endswith("a <|end|>")
     assert started.count(END) == plain.count(END)
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [({}, 420), ({"vocab_size": 512}, 512), ({"text_config": {"vocab_size": 480}}, 480)],
+)
+def test_the_vocabulary_is_the_models(folder: Path, config: dict[str, Any], size: int) -> None:
+    """Often wider than its tokenizer's, whose size counts where the model does not tell."""
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert PromptTokenizer.load(folder).vocabulary == size

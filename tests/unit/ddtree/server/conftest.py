@@ -110,10 +110,11 @@ class ScriptedEngine:
         return Step(
             tokens=tuple(tokens),
             accepted_drafts=2 if spec else None,
-            tree=StepTree((2, 2, 1), (0, 1), 3) if spec else None,
+            tree=StepTree((2, 2, 1), (0, 1), (1, 4), 3) if spec else None,
             finish_reason=reason,
             matched_stop=stop,
             log_probs=(log_prob,) * len(tokens) if tops else None,
+            drafting_s=0.125 if spec else 0.0,
         )
 
 

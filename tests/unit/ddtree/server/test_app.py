@@ -4,11 +4,12 @@ from ddtree.server.http import BODY_MAX_BYTES
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "hi"}]
-TREE_KEYS = {
-    "ddtree_verify_width",
+CHAIN_KEYS = {"ddtree_verify_width", "ddtree_drafting_s"}
+TREE_KEYS = CHAIN_KEYS | {
     "ddtree_nodes_by_depth",
     "ddtree_accepted_by_depth",
     "ddtree_accepted_by_rank",
+    "ddtree_accepted_by_node",
     "ddtree_spine_nodes",
 }
 
@@ -24,11 +25,11 @@ def greedy(**params):
 
 
 def test_generate_has_the_recorded_keys(client, recorded):
-    """A chain's body has exactly the fields of a real server, and the verify width."""
+    """A chain's body has exactly the fields of a real server, and what a chain has of a tree's."""
     body = client.post("/generate", json={"text": "x", "sampling_params": greedy()}).json()
     real = recorded("dflash/generate.json")
     assert body.keys() == real.keys()
-    assert body["meta_info"].keys() - {"ddtree_verify_width"} == real["meta_info"].keys()
+    assert body["meta_info"].keys() - CHAIN_KEYS == real["meta_info"].keys()
     assert body["text"] == "héllo"
     assert body["output_ids"][-1] == 257
 
@@ -65,11 +66,13 @@ def test_tree_fields(client_of, make_engine, ids):
     body = client.post("/generate", json={"text": "x", "sampling_params": greedy()}).json()
     info = body["meta_info"]
     assert {key for key in info if key.startswith("ddtree")} == TREE_KEYS
-    # two steps of nodes (2, 2, 1), ranks (0, 1) accepted, 3 nodes on the spine
+    # two steps of nodes (2, 2, 1), ranks (0, 1) and nodes (1, 4) accepted, 3 on the spine, 1/8 s
     assert info["ddtree_verify_width"] == 6
     assert info["ddtree_nodes_by_depth"] == [4, 4, 2]
     assert info["ddtree_accepted_by_depth"] == [2, 2]
     assert info["ddtree_accepted_by_rank"] == [2, 2]
+    assert info["ddtree_accepted_by_node"] == [2, 0, 0, 2]
+    assert info["ddtree_drafting_s"] == 0.25
     assert info["ddtree_spine_nodes"] == 6
     assert info["spec_num_proposed_drafts"] == 2 * 5
 
@@ -86,7 +89,7 @@ def test_generate_stream_is_cumulative(client, bodies, recorded):
     real = recorded("dflash/generate_stream.sse")
     # the recorded second event: the first one also tells when it was sent
     assert events[0]["meta_info"].keys() == real[1]["meta_info"].keys()
-    extra = {"ddtree_verify_width"}
+    extra = CHAIN_KEYS
     assert events[-1]["meta_info"].keys() - extra == real[-2]["meta_info"].keys()
 
 
@@ -112,7 +115,7 @@ def test_chat_meta_info(client, recorded):
     choice = client.post(CHAT, json=sent).json()["choices"][0]
     real = recorded("dflash/chat_meta.json")["choices"][0]
     assert choice.keys() == real.keys()
-    assert choice["meta_info"].keys() - {"ddtree_verify_width"} == real["meta_info"].keys()
+    assert choice["meta_info"].keys() - CHAIN_KEYS == real["meta_info"].keys()
     refused = client.post(CHAT, json={**sent, "stream": True})
     assert refused.status_code == 400
     assert "return_meta_info" in refused.json()["message"]

@@ -99,10 +99,21 @@ def test_causes_name_the_factor(view: Make) -> None:
 
 def test_profile_names_what_acceptance_and_cost_choose(view: Make) -> None:
     """3.6 tokens in 0.056 s are 64.3 tok/s; tree 7/8 has 3.2 in 0.046 s: 69.6."""
-    said = judgement.profile(view())
-    assert "tree 7/8 木 (69.6 tok/s) would be chosen" in said
-    assert "drafting was not measured" in said
-    assert judgement.profile(view("empty")).startswith("No step time was measured")
+    chosen, drafting, budget = judgement.profile(view())
+    assert "tree 7/8 木 (69.6 tok/s) would be chosen" in chosen
+    assert drafting == "What part of a step is drafting, these engines do not tell."
+    assert "from 1 to 15 of tree 15/8 the profile would choose 9: predicted 1.90" in budget
+    assert judgement.profile(view("empty")) == [
+        "No step time was measured, so the profile chooses nothing."
+    ]
+
+
+def test_the_part_of_a_step_that_is_drafting_is_named(view: Make) -> None:
+    """Where an engine tells it."""
+    cost = tables_of("full", CONFIG)["cost"]
+    cost.loc[cost["server"] == "dflash-b8", "draft_share"] = 0.241
+    _, drafting, *_ = judgement.profile(view(cost=cost))
+    assert drafting == "Drafting takes, of a step: chain 8 & $co_1 24.1 %."
 
 
 def test_too_few_questions_are_told_as_such(view: Make) -> None:

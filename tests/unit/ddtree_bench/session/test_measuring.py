@@ -12,6 +12,8 @@ from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.session.watch import Seen
 from ddtree_bench.status import Status
 
+TOKENIZER = SimpleNamespace(vocabulary=259)
+
 
 @dataclass
 class FakeRunning:
@@ -50,7 +52,7 @@ class FakeClient:
 
 
 def live(code=None, fault=None, log="RuntimeError: fake") -> Live:
-    return Live(FakeRunning(code, log), FakeClient(fault), tokenizer=None)
+    return Live(FakeRunning(code, log), FakeClient(fault), TOKENIZER)
 
 
 def measured(tmp_path, server, *requests):
@@ -85,7 +87,7 @@ def test_a_cell_is_watched_while_it_is_asked_and_not_otherwise(tmp_path, monkeyp
         return lambda *_: (happened.append(name), result)[1]
 
     eyes = SimpleNamespace(begin=noted("begin"), end=noted("end", Seen()))
-    server = Live(FakeRunning(), FakeClient(), tokenizer=None, watch=eyes)
+    server = Live(FakeRunning(), FakeClient(), TOKENIZER, watch=eyes)
     server.client.flush_cache = noted("flush")
     server.server.exit_code = noted("looked")
     monkeypatch.setattr(measuring, "judged", noted("judged", (request_record(),)))
@@ -173,3 +175,12 @@ def test_draws_of_a_prompt_may_be_cached(tmp_path):
     assert (result.cell.status, result.cell.workload_class) == (Status.OK, "drawn")
     result = measure_one(live(), bench(tmp_path / "b"), cell_id(), "k", lambda *_: (cached,))
     assert result.cell.status is Status.NOT_COLD
+
+
+def test_ids_lie_in_the_vocabulary(tmp_path):
+    """The model has 259 tokens: an answer with number 259 is none of its."""
+    good, bad = (request_record(output_ids=(10, 11, 12, last)) for last in (258, 259))
+    assert measured(tmp_path / "a", live(), good)[0].cell.status is Status.OK
+    result, _ = measured(tmp_path / "b", live(), bad)
+    assert result.cell.status is Status.BAD_COUNTS
+    assert "token id 259, but the vocabulary has 259" in result.cell.detail

@@ -108,15 +108,26 @@ def test_without_log_probabilities_a_difference_is_not_judged(table: Make) -> No
 
 
 def test_a_server_that_loops_is_faulty(table: Make) -> None:
-    """Six questions on which only the baseline is sound: 2 · 0.5⁶ = 0.03."""
-    found = row(table({"ar": [{}] * 6, "tree": [LOOP] * 6}))
-    assert (found["loops"], found["worse"], found["better"]) == (6, 6, 0)
+    """Seven questions on which only the baseline is sound: 2 · 0.5⁷ = 0.016, half of 5 % is due."""
+    found = row(table({"ar": [{}] * 7, "tree": [LOOP] * 7}))
+    assert (found["loops"], found["worse"], found["better"]) == (7, 7, 0)
     assert found["verdict"] == "faulty"
 
 
-def test_five_loops_may_be_chance(table: Make) -> None:
-    """2 · 0.5⁵ = 0.06 is above 5 %."""
-    assert row(table({"ar": [{}] * 5, "tree": [LOOP] * 5}))["verdict"] == "sound"
+def test_six_loops_may_be_chance(table: Make) -> None:
+    """2 · 0.5⁶ = 0.031 is above 2.5 %."""
+    assert row(table({"ar": [{}] * 6, "tree": [LOOP] * 6}))["verdict"] == "sound"
+
+
+def test_a_server_that_does_not_end_is_faulty(table: Make) -> None:
+    """Cut by the limit where plain decoding ends; where both are cut, nothing is told."""
+    ends, cut = {"finish_reason": "stop"}, {"finish_reason": "length"}
+    found = row(table({"ar": [ends] * 7 + [cut] * 3, "tree": [cut] * 10}))
+    assert (found["cut"], found["longer"], found["shorter"]) == (10, 7, 0)
+    assert found["verdict_detail"] == (
+        "cut by the limit on 7 questions where plain ends, 0 reversed"
+    )
+    assert row(table({"ar": [cut] * 10, "tree": [ends] * 10}))["verdict"] == "sound"
 
 
 def test_what_the_target_does_itself_is_no_fault(table: Make) -> None:
@@ -144,7 +155,7 @@ def test_an_empty_answer_is_counted(table: Make) -> None:
 def test_a_faulty_server_keeps_its_numbers_not_its_rank(config: Config, run: Any,
                                                         records: Any) -> None:  # fmt: skip
     """Its speed-up stands with its interval, the verdict is `faulty`; others note it."""
-    prompts = [f"p{number}" for number in range(6)]
+    prompts = [f"p{number}" for number in range(7)]
     for launch in (1, 2):
         for server, seconds, changes in (("ar", 0.02, {}), ("chain", 0.01, {}),
                                          ("tree", 0.005, LOOP)):  # fmt: skip
