@@ -72,7 +72,7 @@ def loops(view: View) -> Grid:
             (
                 head("Server"),
                 head("Workload"),
-                *(head(column("loops", name).header) for name in names),
+                *map(head, ("Loops", "Steps a loop", "Tokens a step", "Judged", "Valid (%)")),
             ),
         ),
         tuple(
