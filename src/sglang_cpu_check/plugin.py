@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sglang_cpu_check.attention import attend_block, block_masks
-from sglang_cpu_check.stock import Arguments, Backend, Batch, Layer
+from sglang_cpu_check.stock import Arguments, Backend, Batch, Drafter, Layer
 
 BACKEND = "torch_native"
 """SGLang's attention backend for processors without AMX."""
@@ -106,6 +106,22 @@ def draft_backend(stock: Callable[..., str], **arguments: object) -> str:
     return BACKEND
 
 
+def draft_embeddings(
+    stock: Callable[..., object],
+    drafter: Drafter,
+    *args: object,
+    input_embeds: Tensor,
+    **kwargs: object,
+) -> object:
+    """Give the drafter its block in the precision of its weights.
+
+    Outside of graphs stock casts it to bfloat16 (model_executor/model_runner.py:1344), which a
+    drafter in float32 refuses. Needed until that line takes the model's precision.
+    """
+    embeds = input_embeds.to(drafter.fc.weight.dtype)
+    return stock(drafter, *args, input_embeds=embeds, **kwargs)
+
+
 def record_stream(stock: Callable[[Tensor, object], None], tensor: Tensor, stream: object) -> None:
     """Do nothing for tensors outside a GPU, which have no allocator that tracks streams.
 
@@ -127,6 +143,7 @@ HOOKS: dict[str, Callable[..., object]] = {
     "sglang.srt.speculative.draft_worker_common._resolve_draft_attention_backend_fallback": (
         draft_backend
     ),
+    "sglang.srt.models.dflash.DFlashDraftModel.forward": draft_embeddings,
     "torch.Tensor.record_stream": record_stream,
 }
 """Target in SGLang or torch → function called around it."""

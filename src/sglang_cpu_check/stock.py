@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Arguments(Protocol):
@@ -77,3 +77,9 @@ class Backend(Protocol):
     token_to_kv_pool: KeyValuePool
     req_to_token_pool: RequestPool
     swa_out_cache_loc: Tensor | None
+
+
+class Drafter(Protocol):
+    """`DFlashDraftModel`."""
+
+    fc: nn.Linear

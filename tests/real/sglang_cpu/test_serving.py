@@ -147,13 +147,13 @@ def test_a_server_streams_an_answer(name: str, logs: Path) -> None:
 def test_a_server_says_what_it_runs(
     name: str, algorithm: str | None, width: int | None, logs: Path
 ) -> None:
-    """`/server_info` names algorithm and width, the CPU, and the release; the log names bf16."""
+    """`/server_info` names algorithm and width, the CPU, and the release; the log names float32."""
     seen = observe(name, logs)
     info = seen.info
     assert info["speculative_algorithm"] == algorithm
     assert info["speculative_num_draft_tokens"] == width
     assert (info["device"], info["version"]) == ("cpu", "0.5.17")
-    assert "dtype: torch.bfloat16" in seen.log
+    assert "dtype: torch.float32" in seen.log
 
 
 @pytest.mark.parametrize("name", [CHAIN, NGRAM, PLAIN])
