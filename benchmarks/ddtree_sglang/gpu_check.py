@@ -97,7 +97,7 @@ PARTS: dict[str, Part] = {
         60,
     ),
     "clients": Part(speed.clients, lambda on: [on.chain(), on.tree()], 80),
-    "context": Part(speed.context, lambda on: [on.chain(), on.tree()], 40),
+    "context": Part(speed.context, lambda on: [on.chain(), on.tree()], 75),
     "reference": Part(sameness.reference, lambda on: [on.plain(), on.chain(), on.tree()], 40),
     "graphs": Part(sameness.graphs, _traced, 60, is_timed=False),
     "cuts": Part(sameness.cuts, _traced, 30, is_timed=False),
