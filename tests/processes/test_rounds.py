@@ -80,19 +80,17 @@ def test_all_sessions_run_in_mirrored_rounds_and_once(fake, capfd):
     assert capfd.readouterr().err == "4 sessions, 4 finished before\n"
 
 
-@pytest.mark.parametrize(("width", "third"), [(1e6, "not_needed"), (1e-6, "ok")])
-def test_a_third_round_only_where_intervals_are_wide(fake, width, third):
-    """Two rounds always; then the width asked for decides about both servers alike."""
+def test_a_fourth_round_only_where_intervals_are_wide(fake):
+    """Two rounds always, a third without looking; then the first two decide for both servers."""
     write_prompts(fake.folder / "prompts.jsonl", count=3)
-    fake.config["protocol"]["adaptive"] = {"max_launches": 3, "width": width}
+    fake.config["protocol"]["adaptive"] = {"max_launches": 4, "width": 1e6}
     assert main(fake.arguments()) == 0
     statuses = {(name, number): status for name, number, status in fake.launches()}
-    assert [statuses["a", n] for n in (1, 2, 3)] == ["ok", "ok", third]
-    assert statuses["b", 3] == third
-    told = json.loads((fake.session("b", 3) / "launch.json").read_text(encoding="utf-8"))
-    assert ("asked for" in told["detail"]) == (third == "not_needed")
-    cells = (fake.session("b", 3) / "cells.jsonl").read_text(encoding="utf-8")
-    assert (cells == "") == (third == "not_needed")
+    assert [statuses["a", n] for n in (1, 2, 3, 4)] == ["ok", "ok", "ok", "not_needed"]
+    assert statuses["b", 4] == "not_needed"
+    told = json.loads((fake.session("b", 4) / "launch.json").read_text(encoding="utf-8"))
+    assert "asked for" in told["detail"]
+    assert (fake.session("b", 4) / "cells.jsonl").read_text(encoding="utf-8") == ""
 
 
 def second_prompts(fake):

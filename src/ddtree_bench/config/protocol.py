@@ -33,7 +33,10 @@ class Warmup(Section):
 
 
 class Adaptive(Section):
-    """Further rounds, as long as intervals are wide. What an interval says never decides."""
+    """Further rounds, as long as intervals are wide. What an interval says never decides.
+
+    The rounds that decide are followed by one more, so that three are measured at least.
+    """
 
     max_launches: Annotated[int, Field(ge=2)] = Field(description="Rounds at most.")
     width: Annotated[float, Field(gt=0)] = Field(

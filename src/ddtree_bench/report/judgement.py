@@ -343,13 +343,10 @@ def power(figures: Mapping[str, Any] | None) -> str:
         return "How often such verdicts are wrong was not simulated for this version."
     covered = [100 * setting["coverage"] for setting in figures["settings"]]
     wrong = max(100 * setting["false_faster"] for setting in figures["settings"])
-    sizes = " and ".join(
-        f"{setting['launches']} rounds of {setting['prompts']} prompts a class"
-        for setting in figures["settings"]
-    )
+    sizes = "; ".join(setting["said"] for setting in figures["settings"])
     return (
-        f"In {figures['runs']} simulated runs each of {sizes}, with drift, heavy-tailed noise and "
-        f"a throttled launch, the {100 * figures['level']:g} % interval held the true speed-up in "
-        f"{min(covered):.1f} to {max(covered):.1f} % of comparisons, and a server that is not "
-        f"faster was called faster in at most {wrong:.1f} %."
+        f"In {figures['runs']} simulated runs of each size ({sizes}), with drift, heavy-tailed "
+        f"noise and a throttled launch, the {100 * figures['level']:g} % interval held the true "
+        f"speed-up in {min(covered):.1f} to {max(covered):.1f} % of comparisons, and a server "
+        f"that is not faster was called faster in at most {wrong:.1f} %."
     )

@@ -135,10 +135,10 @@ def _adaptive(view: View) -> Iterator[str]:
     how, goal = view.config.protocol, view.config.protocol.adaptive
     if goal is not None:
         yield (
-            f"{how.launches} to {goal.max_launches} rounds were allowed; they ended as soon as no "
-            f"interval of a pooled speed-up over {view.baseline} was wider than "
-            f"{100 * goal.width:g} % of it. {rounds(view)} were needed. Only widths decided, never "
-            "what an interval said."
+            f"{how.launches} to {goal.max_launches} rounds were allowed; they ended one round "
+            f"after no interval of a pooled speed-up over {view.baseline} was wider than "
+            f"{100 * goal.width:g} % of it any more. {rounds(view)} were needed. Only widths "
+            "decided, never what an interval said."
         )
 
 

@@ -8,6 +8,7 @@ from ddtree_bench.stats.compare import (
     Blocks,
     LaunchNoise,
     MeanSquare,
+    combined_df,
     holm,
     launch_noise,
     level,
@@ -59,9 +60,16 @@ def test_worked_example_of_a_speedup() -> None:
     assert effect.value == pytest.approx(np.exp(0.3))
     assert effect.prompt_variance == pytest.approx(0.01)
     assert effect.launch_variance == pytest.approx(0.003)
-    # Satterthwaite: 0.013² ÷ (0.01²/1 + 0.004²/5 + 0.001²/20)
-    assert effect.df == pytest.approx(0.013**2 / (1e-4 + 3.2e-6 + 5e-8))
+    # Satterthwaite, df + 2 below and − 2: 0.013² ÷ (0.01²/3 + 0.004²/7 + 0.001²/22) − 2
+    assert effect.df == pytest.approx(0.013**2 / (1e-4 / 3 + 1.6e-5 / 7 + 1e-6 / 22) - 2)
     assert (effect.n_prompts, effect.n_launches) == (2, 2)
+
+
+def test_a_single_estimate_keeps_its_degrees_of_freedom() -> None:
+    """Alone, its square is right whatever it is; without any there is no doubt."""
+    assert combined_df(0.3, [MeanSquare(0.3, 7)]) == pytest.approx(7)
+    assert combined_df(0.3, [MeanSquare(0.3, 0.5), MeanSquare(9.0, 1)]) == 1
+    assert combined_df(0.0, []) == np.inf
 
 
 def test_quiet_launches_leave_the_paired_t_test(rng: Generator) -> None:
