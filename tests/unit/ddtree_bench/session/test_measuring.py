@@ -96,6 +96,15 @@ def test_a_cell_is_watched_while_it_is_asked_and_not_otherwise(tmp_path, monkeyp
     assert happened == ["flush", "begin", "asked", "end", "judged", "looked"]
 
 
+def test_counters_are_held_against_the_servers_block(tmp_path):
+    """One draft was accepted: a block of 2 holds it beside its bonus token, one of 1 does not."""
+    for block_size, status in ((2, Status.OK), (1, Status.BAD_COUNTS)):
+        chain = {"algorithm": "DFLASH", "drafter": str(tmp_path), "block_size": block_size}
+        spec = bench(tmp_path / str(block_size), **chain)
+        result = measure_one(live(), spec, cell_id(), "k", lambda *_: (request_record(),))
+        assert result.cell.status is status
+
+
 def test_a_refused_flush_fails_the_cell_before_it_is_measured(tmp_path):
     """A warm cache would be measured as a cold one."""
     result, asked = measured(tmp_path, live(fault=Status.HTTP_ERROR), request_record())
