@@ -64,7 +64,7 @@ class Project:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "PATH": path}
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run(self, *arguments: str, code: int = 0, timeout_s: float = 300) -> str:
         """Run Snakemake to its end, expect an exit code, return what it printed."""
         self.write_config()
         done = subprocess.run(
@@ -73,7 +73,7 @@ class Project:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=timeout_s,
             check=False,
         )
         output = done.stdout + done.stderr
