@@ -113,3 +113,31 @@ def check_choices(plain: Running, prompt: Sequence[int], answer: Sequence[int]) 
     behind = regret(plain, prompt, answer)
     assert max(behind) <= NEAR_TIE_NATS
     assert sum(nats == 0 for nats in behind) > 0.9 * len(behind)
+
+
+def first_difference(some: Sequence[int], others: Sequence[int]) -> int | None:
+    """Where two answers part, if they do."""
+    places = range(min(len(some), len(others)))
+    return next((i for i in places if some[i] != others[i]), None)
+
+
+def shared_length(
+    plain: Running, prompt: Sequence[int], some: Sequence[int], others: Sequence[int]
+) -> int:
+    """How many tokens two answers share; fails unless they part at a near tie of the target.
+
+    Behind the first difference they are answers to different texts, so nothing is compared there.
+    """
+    place = first_difference(some, others)
+    if place is None:
+        assert len(some) == len(others)
+        return len(some)
+    for ids in (some, others):
+        assert regret(plain, prompt, ids[: place + 1])[-1] <= NEAR_TIE_NATS
+    return place
+
+
+def steps_within(answer: dict[str, Any], begin: int, end: int) -> int:
+    """Verify steps of a traced answer whose first token is one of those from `begin` to `end`."""
+    trace = answer["meta_info"]["ddtree_trace"]
+    return sum(entry is not None for entry in trace[begin:end])
