@@ -20,10 +20,14 @@ def power() -> ModuleType:
     return module
 
 
-def test_simulated_runs_are_judged_as_real_ones(power: ModuleType) -> None:
+def test_simulated_runs_are_judged_as_real_ones(
+    power: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Twenty seeded runs: each true speed-up has its verdicts, a large one is always seen."""
     setting = power.Setting("tiny", launches=2, prompts=6)
-    tallies = power.simulate(setting, 20, np.random.default_rng(1))
+    monkeypatch.setitem(power.SETTINGS, setting.name, setting)
+    monkeypatch.setattr(power, "CHUNK", 20)
+    tallies = power.simulate(setting, chunk=0)
     assert {truth: tally.runs for truth, tally in tallies.items()} == dict.fromkeys(
         power.SPEEDUPS, 20
     )
@@ -48,7 +52,8 @@ def test_shares_of_a_tally(power: ModuleType) -> None:
     """Four comparisons, one of whose intervals misses the truth."""
     tally = power.Tally()
     for low, verdict in ((0.9, "faster"), (0.9, "faster"), (0.9, "undecided"), (1.1, "undecided")):
-        tally.add({"speedup_low": low, "speedup_high": 1.2, "verdict": verdict}, 1.0)
+        tally.add({"speedup_low": low, "speedup_high": 1.2, "verdict": verdict}, 1.0, 2)
     shares = tally.shares()
     assert shares["coverage"] == 0.75
+    assert shares["rounds"] == 2
     assert shares["verdicts"] == {"faster": 0.5, "undecided": 0.5}
