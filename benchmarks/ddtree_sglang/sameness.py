@@ -17,15 +17,14 @@ from asking import (
 )
 from estimates import quantiles, same_distribution
 from run import Run
-from servers import ROOT, JsonObject
+from servers import CHAIN, ROOT, TREE, JsonObject
 
-TREE = "ddtree-b15-k8"
 TRACED, TRACED_EAGER = "ddtree-b15-k8-traced", "ddtree-b15-k8-traced-eager"
 NEAR_TIE_NATS = 0.5
 """How far behind the target's first choice a token may be: bf16 rounds by batch shape, and logits
 of 16 to 32 are 0.125 apart in it."""
 REFERENCE_TOKENS = 192
-REFERENCE_ARMS = {"dflash-b16": "chain 16", "ddtree-b15-k8": "tree 15/8"}
+REFERENCE_ARMS = {CHAIN: "chain 16", TREE: "tree 15/8"}
 REFERENCE_TOLERANCE = 0.03
 PADDED, FULL = 3, 8
 """Requests at once; graphs are captured for 1, 2, 4, 8, …, so 3 run in a padded one."""

@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 from ddtree_bench.server.process import Command, ServerProcess, free_port  # noqa: E402
 
+TREE, CHAIN = "ddtree-b15-k8", "dflash-b16"
+"""What `Launch.tree` and `Launch.chain` call their servers unless told otherwise."""
 COMMON_ARGS = (
     "--dtype bfloat16 --attention-backend triton --sampling-backend pytorch "
     "--grammar-backend none --disable-custom-all-reduce --random-seed 0 "

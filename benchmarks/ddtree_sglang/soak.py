@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from asking import Answer, Question, Server, eval_questions
 from run import Run
 from sameness import acceptance
-from servers import CheckError, JsonObject, log_text
+from servers import TREE, CheckError, JsonObject, log_text
 
-TREE = "ddtree-b15-k8"
 IN_FLIGHT = 40
 MOST_TOKENS, LONGEST_PROMPT = 40, 400
 ABORTED, SHARED = 0.05, 0.3

@@ -18,7 +18,7 @@ from asking import (
 from estimates import Sums, pooled, ratio
 from run import Run
 from sameness import judge_differences
-from servers import JsonObject
+from servers import CHAIN, TREE, JsonObject
 
 EVAL_SEED, TUNING_SEED = 1, 2
 AT_ONCE = (8, 32)
@@ -26,8 +26,8 @@ LOOPS_A_CLIENT = {8: 6, 32: 3}
 """Requests a client and class; the last ones, when clients run out of work, weigh less then."""
 CONTEXTS = (512, 4096, 8000)
 CONTEXT_PROMPTS = 6
-TREE, CHAIN, WIDE = "ddtree-b15-k8", "dflash-b16", "ddtree-b63-k8"
-BLOCKS = ("dflash-b4", "dflash-b8", "dflash-b16")
+WIDE = "ddtree-b63-k8"
+BLOCKS = ("dflash-b4", "dflash-b8", CHAIN)
 SMALL_TREE, OWN_CHAIN = "ddtree-b7-k8-block8", "ddtree-b15-k1"
 
 Pairs = Sequence[Sequence[Answer]]

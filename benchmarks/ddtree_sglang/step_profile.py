@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -147,15 +147,7 @@ def functions(events: Sequence[Event], most: int = 60) -> list[JsonObject]:
     python = [e for e in events if e.get("cat") == "python_function" and begin <= _ts(e) < end]
     own, whole, count = _nested(python)
     names = sorted(whole, key=lambda name: -whole[name])[:most]
-    return [
-        {
-            "name": name,
-            "count": count[name] / steps,
-            "own_us": own[name] / steps,
-            "whole_us": whole[name] / steps,
-        }
-        for name in names
-    ]
+    return [_calls(name, own, whole, count, steps) for name in names]
 
 
 def _ts(event: Event) -> float:
@@ -222,15 +214,23 @@ def _by_name(events: Sequence[Event], steps: int, most: int = 25) -> list[JsonOb
 def _operators(events: Sequence[Event], steps: int, most: int = 50) -> list[JsonObject]:
     own, whole, count = _nested(events)
     names = sorted(own, key=lambda name: -own[name])[:most]
-    return [
-        {
-            "name": name,
-            "count": count[name] / steps,
-            "own_us": own[name] / steps,
-            "whole_us": whole[name] / steps,
-        }
-        for name in names
-    ]
+    return [_calls(name, own, whole, count, steps) for name in names]
+
+
+def _calls(
+    name: str,
+    own: Mapping[str, float],
+    whole: Mapping[str, float],
+    count: Mapping[str, int],
+    steps: int,
+) -> JsonObject:
+    """What `_nested` found of one name, per step."""
+    return {
+        "name": name,
+        "count": count[name] / steps,
+        "own_us": own[name] / steps,
+        "whole_us": whole[name] / steps,
+    }
 
 
 def _nested(
