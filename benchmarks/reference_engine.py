@@ -4,7 +4,8 @@ Usage: PYTHONPATH=src python benchmarks/reference_engine.py TARGET DRAFTER [--th
 
 All engines run a prompt in turn before the next prompt, in an order that is mirrored from one
 prompt to the next, so that slow drift of the machine falls on all alike. Prints a table and
-writes benchmarks/reference_engine.json. Takes about 8 minutes on 2 cores.
+writes benchmarks/reference_engine.json, and to reference_texts.json plain decoding's tokens and how
+many each verify step of the others gave. Takes about 8 minutes on 2 cores.
 """
 
 import argparse
@@ -51,6 +52,8 @@ class Tally:
     target_s: float = 0.0
     drafter_s: float = 0.0
     texts: list[list[int]] = field(default_factory=list)
+    step_lens: list[list[int]] = field(default_factory=list)
+    """Tokens of each verify step, a list a text."""
 
     def summary(self) -> dict[str, float | int | None]:
         """Figures derived from the sums; None where an arm has no verify steps."""
@@ -106,16 +109,18 @@ class Arm:
         """Generate greedily and add to the tally; the prefill counts for speed only."""
         start_s = time.perf_counter()
         steps = self.engine.generate(prompt, Sampling(max_new_tokens))
-        text = [*next(steps).tokens]
+        text, lens = [*next(steps).tokens], []
         with self._verify_steps():
             for step in steps:
                 text += step.tokens
                 if step.accepted_drafts is not None:
                     self.tally.steps += 1
                     self.tally.step_tokens += len(step.tokens)
+                    lens.append(len(step.tokens))
         self.tally.wall_s += time.perf_counter() - start_s
         self.tally.tokens += len(text)
         self.tally.texts.append(text)
+        self.tally.step_lens.append(lens)
 
     @contextmanager
     def _verify_steps(self) -> Iterator[None]:
@@ -190,6 +195,13 @@ def _ratio(row: dict[str, Any], base: dict[str, Any]) -> float:
     return float(row["tok_per_s"] / base["tok_per_s"])
 
 
+def write_texts(arms: dict[str, Arm]) -> None:
+    """Write what other engines' answers can be held against, step by step."""
+    drafted = {name: arm.tally.step_lens for name, arm in arms.items() if name != PLAIN}
+    found = {"texts": arms[PLAIN].tally.texts, "step_lens": drafted}
+    (HERE / "reference_texts.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+
 def print_table(figures: dict[str, Any]) -> None:
     """Print an arm a line, then the goals."""
     columns = {
@@ -239,6 +251,7 @@ def main() -> None:
     }
     text = json.dumps(figures, indent=2, ensure_ascii=False)
     (HERE / "reference_engine.json").write_text(text + "\n", encoding="utf-8")
+    write_texts(arms)
     print_table(figures)
 
 

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -161,6 +162,22 @@ class Server:
             times[0] = times[-1]  # nobody knows how many steps came before it
         return _answer(whole, sent_s, times[0], times[-1])
 
+    def ask_by_step(self, ids: Sequence[int], tokens: int) -> tuple[list[int], list[int]]:
+        """A greedy answer, and how many of its tokens each verify step gave.
+
+        Raises:
+            CheckError: the events of the stream are not the steps.
+        """
+        response = self._send(_body(ids, tokens, {}, stream=True))
+        events = [json.loads(line[6:]) for line in response if line.startswith(b"data: {")]
+        counts = [event["meta_info"]["completion_tokens"] for event in events]
+        # the prefill's event holds one token; the last one may only tell the end
+        lens = [new for new in (b - a for a, b in pairwise(counts)) if new > 0]
+        steps = events[-1]["meta_info"].get("spec_verify_ct", counts[-1] - 1)
+        if counts[0] != 1 or len(lens) != steps:
+            raise CheckError(f"{self.name}: {len(lens)} events for {steps} steps")
+        return events[-1]["output_ids"], lens
+
     def ask_whole(self, ids: Sequence[int], tokens: int = TOKENS, **sampling: object) -> Answer:
         """An answer in one piece; its first event is its last."""
         sent_s = time.perf_counter()
@@ -206,11 +223,17 @@ class Server:
         best = [places[0][0] for places in meta["input_top_logprobs"][-len(answer) :]]
         return [b - t for b, t in zip(best, taken, strict=True)]
 
-    def loop(self, questions: Sequence[Question], clients: int, tokens: int = TOKENS) -> Loop:
+    def loop(
+        self,
+        questions: Sequence[Question],
+        clients: int,
+        tokens: int = TOKENS,
+        **sampling: object,
+    ) -> Loop:
         """All questions, so many at a time, each client asking anew when it has its answer."""
         begun_s = time.perf_counter()
         with ThreadPoolExecutor(clients) as pool:
-            answers = list(pool.map(lambda q: self.ask_whole(q.ids, tokens), questions))
+            answers = list(pool.map(lambda q: self.ask_whole(q.ids, tokens, **sampling), questions))
         return Loop(answers, time.perf_counter() - begun_s)
 
     def warm(self, questions: Sequence[Question], clients: int) -> None:

@@ -20,6 +20,9 @@ part, and a log a server. Exits 1 if a check failed, 0 otherwise; a missed targe
 | cuts | limits and stops inside an accepted path |
 | sampling | temperature 1 against plain decoding |
 | soak | 20 000 mixed requests |
+| grammar | answers that a JSON schema constrains; needs xgrammar, only where it is named |
+| sizes | budgets 8 to 64 with top-k 1, 4 and 8; 15 servers, only where it is named |
+| hybrid | a target with recurrent layers, random weights; only where it is named |
 | tp | tensor parallel 2 against 1, on two GPUs; only where it is named |
 
 `--profile` traces a chain's and a tree's steps instead (`step_profile`).
@@ -39,6 +42,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import grammar
+import hybrid
 import sameness
 import soak
 import speed
@@ -87,6 +92,20 @@ def _traced(launch: Launch) -> list[Plan]:
     return [with_graphs, eager]
 
 
+def _both_precisions(launch: Launch) -> list[Plan]:
+    in_float32 = ("--dtype", "float32")
+    chains = [launch.chain(), launch.chain(16, *in_float32, label=sameness.FLOAT32)]
+    return [*chains, launch.tree(), launch.tree(15, 8, 16, *in_float32, label=sameness.FLOAT32)]
+
+
+def _sizes(launch: Launch) -> list[Plan]:
+    return [launch.plain()] + [
+        launch.tree(budget, topk, label=sameness.SIZED)
+        for budget in (8, 15, 16, 32, 64)
+        for topk in (1, 4, 8)
+    ]
+
+
 PARTS: dict[str, Part] = {
     "kernels": Part(kernels, lambda _: [], 60),
     "step": Part(speed.step, lambda on: [on.chain(), on.tree(), on.tree(63), on.plain()], 80),
@@ -97,16 +116,19 @@ PARTS: dict[str, Part] = {
         60,
     ),
     "clients": Part(speed.clients, lambda on: [on.chain(), on.tree()], 80),
-    "context": Part(speed.context, lambda on: [on.chain(), on.tree()], 75),
-    "reference": Part(sameness.reference, lambda on: [on.plain(), on.chain(), on.tree()], 40),
+    "context": Part(speed.context, lambda on: [on.chain(), on.tree()], 150),
+    "reference": Part(sameness.reference, _both_precisions, 60),
     "graphs": Part(sameness.graphs, _traced, 60, is_timed=False),
     "cuts": Part(sameness.cuts, _traced, 30, is_timed=False),
     "sampling": Part(sameness.sampling, lambda on: [on.plain(), on.tree()], 60, is_timed=False),
     "soak": Part(soak.soak, lambda on: [on.tree()], 150, is_timed=False),
+    "grammar": Part(grammar.constrained, grammar.plans, 60, is_timed=False),
+    "sizes": Part(sameness.sizes, _sizes, 150, is_timed=False),
+    "hybrid": Part(hybrid.compare, hybrid.plans, 120, is_timed=False),
     "tp": Part(tensor_parallel.compare, tensor_parallel.plans, 120),
 }
-NOT_UNASKED = ("tp",)
-"""Parts that other machines are for."""
+NOT_UNASKED = ("grammar", "sizes", "hybrid", "tp")
+"""Parts that need another library, a run of their own or another machine."""
 
 
 def run_parts(names: Sequence[str], launch: Launch, options: argparse.Namespace) -> Report:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from sglang.kernels.ops.kvcache.cache_move import copy_all_layer_kv_cache_func
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-from ddtree_sglang import buffers, candidates, candidates_kernel, tree, tree_kernel
+from ddtree_sglang import buffers, candidates, candidates_kernel, move_kernel, tree, tree_kernel
 
 TREE_SIZES = (
     (1, 16, 8),
@@ -25,6 +26,9 @@ TREE_SIZES = (
     (1, 256, 16),
 )
 """Requests, nodes with the root, candidates a depth."""
+SLOT_BYTES = 384
+"""Of one layer's keys: SmolLM2-135M has 3 heads of 64 in bf16."""
+Move = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, int, object], None]
 HEAD_SIZES = ((15, 49152), (120, 49152), (15, 151936), (480, 151936))
 """Rows and vocabulary; 15 rows a request."""
 
@@ -92,6 +96,31 @@ def check_candidates(rows: int, vocabulary: int) -> tuple[int, float, float]:
     return wrong, time_us(rank, 50), time_us(rank_by_torch, 50)
 
 
+def check_moves(move: Move, requests: int) -> tuple[int, float]:
+    """Entries that a move of overlapping slots has put wrong, of 200 moves, and microseconds."""
+    caches = [torch.randint(0, 256, (4096, SLOT_BYTES), device="cuda") for _ in range(60)]
+    caches = [cache.to(torch.uint8) for cache in caches]
+    addresses = torch.tensor([cache.data_ptr() for cache in caches], device="cuda")
+    strides = torch.full((len(caches),), SLOT_BYTES, dtype=torch.int64, device="cuda")
+    lanes = 1 << (requests * 15 - 1).bit_length()
+    tiles = {"byte_tiles": SLOT_BYTES // 128, "bytes_per_tile": 128, "num_warps": 4}
+    wrong = 0
+    for _ in range(200):
+        # a path of 15 nodes of a tree of 64: each goes to the slot of its depth
+        nodes = torch.rand(requests, 64, device="cuda").topk(15).indices.sort(1).values + 1
+        first = torch.randperm(60, device="cuda")[:requests, None] * 65
+        sources = (first + nodes).flatten()
+        targets = (first + torch.arange(1, 16, device="cuda")).flatten()
+        wanted = caches[0].clone(), caches[-1].clone()
+        for cache in wanted:
+            cache[targets] = cache[sources]
+        move(addresses, strides, targets, sources, len(targets), lanes, tiles)
+        found = (caches[0], caches[-1])
+        wrong += sum(int((a != b).any(1).sum()) for a, b in zip(found, wanted, strict=True))
+    us = time_us(lambda: move(addresses, strides, targets, sources, len(targets), lanes, tiles))
+    return wrong, us
+
+
 def check_kernels() -> dict[str, object]:
     """Differences of all kernels from their definitions in torch, and times."""
     torch.manual_seed(0)
@@ -106,6 +135,13 @@ def check_kernels() -> dict[str, object]:
         wrong += differences
         found[f"candidates_us rows={rows} V={vocabulary}"] = us
         found[f"torch_topk_us rows={rows} V={vocabulary}"] = torch_us
+    for requests in (1, 8):
+        differences, us = check_moves(move_kernel.move_on_gpu, requests)
+        wrong += differences
+        found[f"move_us R={requests}"] = us
+        stock_wrong, stock_us = check_moves(copy_all_layer_kv_cache_func, requests)
+        found[f"stock_move_us R={requests}"] = stock_us
+        found[f"stock_move_wrong R={requests}"] = stock_wrong
     found["wrong"] = wrong
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def pad_heads(source: Path, into: Path, key_heads: int = 4) -> Path:
         elif part == "o_proj":
             weight = _grown(weight, 1, rows["q_proj"])
         body[name] = (kind, weight)
-    _write(into / WEIGHTS, header, body)
+    write_tensors(into / WEIGHTS, header, body)
     config |= {
         "num_attention_heads": query_heads,
         "num_key_value_heads": key_heads,
@@ -77,7 +78,10 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, tuple[str, Bits]]]:
     return metadata, tensors
 
 
-def _write(path: Path, metadata: dict[str, str], tensors: dict[str, tuple[str, Bits]]) -> None:
+def write_tensors(
+    path: Path, metadata: dict[str, str], tensors: Mapping[str, tuple[str, Bits]]
+) -> None:
+    """Write a safetensors file: metadata, and type and bits of each tensor."""
     header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
     at = 0
     for name, (kind, bits) in tensors.items():

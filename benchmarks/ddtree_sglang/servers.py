@@ -58,10 +58,10 @@ class Launch:
     python: str = sys.executable
     start_s: float = START_PATIENCE_S
 
-    def chain(self, block: int = 16, *more: str) -> Plan:
-        """A DFLASH server."""
+    def chain(self, block: int = 16, *more: str, label: str = "") -> Plan:
+        """A DFLASH server; named with `label`."""
         flags = ("--speculative-algorithm", "DFLASH", *self._draft(block))
-        return Plan(f"dflash-b{block}", (*flags, *more))
+        return Plan(f"dflash-b{block}{label}", (*flags, *more))
 
     def tree(
         self, budget: int = 15, topk: int = 8, block: int = 16, *more: str, label: str = ""
@@ -72,9 +72,9 @@ class Launch:
         name = f"ddtree-b{budget}-k{topk}" + (f"-block{block}" if block != 16 else "") + label
         return Plan(name, (*flags, *more))
 
-    def plain(self) -> Plan:
-        """A server without speculation."""
-        return Plan("ar")
+    def plain(self, *more: str, label: str = "") -> Plan:
+        """A server without speculation; named with `label`."""
+        return Plan(f"ar{label}", more)
 
     def _draft(self, block: int) -> tuple[str, ...]:
         path = ("--speculative-draft-model-path", self.drafter)

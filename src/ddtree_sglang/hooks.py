@@ -1,6 +1,7 @@
 """Places of SGLang 0.5.17 that have no seam for a registered algorithm, as hooks of its registry.
 
-Lines are below `sglang/srt/`. Every hook leaves other algorithms as they are.
+Lines are below `sglang/srt/`, or `sglang/` where a path begins with `kernels/`. Every hook leaves
+other algorithms as they are.
 """
 
 # SGLang is not installed where types are checked.
@@ -13,6 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+from sglang.srt.runtime_context import get_server_args
+from torch import Tensor
 
 from ddtree_sglang.algorithm import DDTreeAlgorithm
 from ddtree_sglang.options import ALGORITHM, add_flags, publish_flags, read_options
@@ -46,6 +49,23 @@ def graph_spec_info(stock: Callable[..., object], runner: GraphRunner, num_token
     owned = runner.attn_backend.verify_mask
     mask = runner.buffers.custom_mask if owned is None else owned.buffer
     return capture_verify_input(runner.captured_req_width, read_options(os.environ).topk, mask)
+
+
+def move_slots(
+    stock: Callable[..., None],
+    buffers: Tensor,
+    strides: Tensor,
+    targets: Tensor,
+    sources: Tensor,
+    *sizes: object,
+) -> None:
+    """Move cache entries with a barrier (kernels/ops/kvcache/cache_move.py:100)."""
+    move = stock
+    if targets.is_cuda and get_server_args().speculative_algorithm == ALGORITHM:
+        from ddtree_sglang.move_kernel import move_on_gpu  # needs Triton
+
+        move = move_on_gpu
+    move(buffers, strides, targets, sources, *sizes)
 
 
 def tally_steps(
@@ -88,6 +108,10 @@ HOOKS: Final[dict[str, tuple[HookType, Callable[..., object]]]] = {
     _SRT + "model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner.get_spec_info": (
         HookType.AROUND,
         graph_spec_info,
+    ),
+    "sglang.kernels.ops.kvcache.cache_move.copy_all_layer_kv_cache_func": (
+        HookType.AROUND,
+        move_slots,
     ),
     _SRT + "managers.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
     "._resolve_spec_v2_tokens": (HookType.AFTER, tally_steps),

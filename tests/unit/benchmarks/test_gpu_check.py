@@ -82,6 +82,31 @@ def test_trees_are_compared_up_to_where_the_texts_part() -> None:
     assert sameness.equal_trees(whole, answer((5, 6, 7, 0, 9), third=3)) == (1, 1)
 
 
+def test_acceptance_is_compared_while_the_texts_are_the_same() -> None:
+    """Steps that end before the texts part at the seventh token.
+
+    The second text is the same to its end, where a step may have been cut.
+    """
+    sameness = sys.modules["sameness"]
+    texts = [[7, 1, 2, 3, 4, 5, 6, 8], [9, 1, 2, 3]]
+    parted = [7, 1, 2, 3, 4, 5, 0, 0]
+    found = sameness._against_reference(
+        [(parted, [3, 1, 3]), (texts[1], [2, 1])], texts, [[4, 3], [3]]
+    )
+    assert found["acceptance_length"] == pytest.approx((3 + 1 + 2) / 3)
+    assert found["reference"] == pytest.approx(4)
+    assert (found["steps"], found["reference_steps"], found["same_texts"]) == (3, 1, 1)
+    assert found["whole_acceptance_length"] == pytest.approx(10 / 5)
+
+
+def test_constrained_answers_are_held_against_their_schema() -> None:
+    """JSON of the schema's keys and types; not what merely parses."""
+    grammar = load("grammar")
+    assert grammar._is_valid('{"name": "Nile", "kind": "river", "size": 6650}')
+    for wrong in ('{"name": "Nile", "kind": "sea", "size": 1}', '{"name": "Nile"', "[]", "3"):
+        assert not grammar._is_valid(wrong)
+
+
 def test_a_target_says_whether_it_is_met(tmp_path: Path) -> None:
     """A missed one is written down like the others."""
     report = sys.modules["findings"].Report()
@@ -119,7 +144,7 @@ def test_padding_adds_heads_of_zeros(tmp_path: Path) -> None:
         "model.layers.0.self_attn.o_proj.weight": ("BF16", bits),
         "model.norm.weight": ("BF16", bits[0]),
     }
-    padding._write(source / "model.safetensors", {"format": "pt"}, tensors)
+    padding.write_tensors(source / "model.safetensors", {"format": "pt"}, tensors)
     into = padding.pad_heads(source, tmp_path / "padded", key_heads=3)
     metadata, padded = padding._read(into / "model.safetensors")
     shapes = [list(weight.shape) for _, weight in padded.values()]

@@ -18,7 +18,7 @@ import json, sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from ddtree_sglang import candidates_kernel, path_kernel, tree_kernel
+from ddtree_sglang import candidates_kernel, move_kernel, path_kernel, tree_kernel
 
 def compiled(kernel, pointers, constants, warps):
     names = kernel.arg_names
@@ -50,6 +50,12 @@ print(json.dumps({
         ("predicted", "slots", "path_rows", "sources", "targets", "report_tokens", "report_bonus",
          "report_new_lens", "report_lens", "report_counts"), "*i64"),
         dict(DEPTH=15, LEVELS=15, TOPK=8, WIDTH=65, LANES=128, RANK_LANES=8, LEVEL_LANES=16), 1),
+    "move": compiled(move_kernel._move, dict.fromkeys(
+        ("buffers", "strides", "targets", "sources"), "*i64") | {"moves": "i32"},
+        dict(LANES=256, BYTES=128), 4),
+    "move of large entries": compiled(move_kernel._move, dict.fromkeys(
+        ("buffers", "strides", "targets", "sources"), "*i64") | {"moves": "i32"},
+        dict(LANES=128, BYTES=512), 8),
     "pieces": compiled(candidates_kernel._reduce_pieces,
         {"logits": "*bf16", "pieces": "*fp32"} | dict.fromkeys(
             ("stride", "VOCABULARY", "FIRST_TOKEN"), "i32"),
@@ -70,5 +76,5 @@ def test_the_kernels_compile_and_fit(capability: str, monkeypatch: pytest.Monkey
     )
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout)
-    assert len(shared) == 8
+    assert len(shared) == 10
     assert max(shared.values()) <= SHARED_MEMORY_BYTES, shared

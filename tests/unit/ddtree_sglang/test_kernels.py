@@ -12,6 +12,7 @@ from ddtree_sglang.candidates_kernel import (  # noqa: E402
     reduce_part_on_gpu,
     top_candidates_on_gpu,
 )
+from ddtree_sglang.move_kernel import move_on_gpu  # noqa: E402
 from ddtree_sglang.path import accept_paths  # noqa: E402
 from ddtree_sglang.path_kernel import accept_paths_on_gpu  # noqa: E402
 from ddtree_sglang.tree import (  # noqa: E402
@@ -97,6 +98,24 @@ def test_the_tree_kernel_writes_masks_without_prefixes() -> None:
 
 
 PATH_FIELDS = ("nodes", "rows", "lens", "sources", "targets")
+
+
+def test_the_move_kernel_reads_all_before_it_writes() -> None:
+    """Slots that are left and slots that are gone to overlap; all others stay as they are."""
+    caches = [torch.randn(20, 3, 40, device=DEVICE).bfloat16() for _ in range(4)]
+    wanted = [cache.clone() for cache in caches]
+    targets = torch.tensor([1, 2, 3, 4, 0, 0, 11, 12], device=DEVICE)
+    sources = torch.tensor([1, 3, 4, 9, 0, 0, 12, 15], device=DEVICE)
+    for cache in wanted:
+        cache[targets] = cache[sources]
+    addresses = torch.tensor([cache.data_ptr() for cache in caches], device=DEVICE)
+    strides = torch.full((4,), 240, dtype=torch.int64, device=DEVICE)
+    tiles = {"byte_tiles": 2, "bytes_per_tile": 128, "num_warps": 4}
+    move_on_gpu(addresses, strides, targets, sources, 7, 8, tiles)
+    for cache, expected in zip(caches, wanted, strict=True):
+        expected[12] = cache[12]  # the eighth move is not asked for
+        assert torch.equal(cache, expected)
+    assert not torch.equal(caches[0][12], caches[0][15])
 
 
 @pytest.mark.parametrize("limits", [(99, 99, 99), (1, 3, 6), (4, 2, 1)])
