@@ -30,6 +30,8 @@ COMMON_ARGS = (
 )
 """The memory of servers that start together: SGLang wants a share of it left free for all, and a
 count of tokens for itself. An idle server sleeps, or it would take a core from the busy one."""
+TOGETHER = {"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "false"}
+"""Two ranks do not find their GPUs equally empty where other servers are on one of them."""
 START_PATIENCE_S = 240.0
 
 JsonObject = dict[str, object]
@@ -118,7 +120,7 @@ def _process(plan: Plan, launch: Launch) -> ServerProcess:
     argv += ["--port", str(port), *launch.common.split(), *plan.args]
     paths = [str(ROOT / "src"), str(ROOT / "src/ddtree_sglang/site")]
     paths += filter(None, [os.environ.get("PYTHONPATH")])
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | TOGETHER
     log = launch.out / f"{plan.name}.log"
     return ServerProcess(Command(tuple(argv), env), log, port, grace_s=1.0)
 
