@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ddtree_bench.errors import ConfigError, Fault
+from ddtree_bench.json_lines import WrongLine, read_lines
 
 
 class Replies(BaseModel):
@@ -48,15 +49,9 @@ def replies_text(replies: Iterable[Replies]) -> str:
 
 def _lines(path: Path) -> Iterable[Replies]:
     try:
-        text = path.read_bytes()
+        yield from (line for _, line in read_lines(path, TypeAdapter(Replies)))
     except FileNotFoundError:
         raise ConfigError([Fault(str(path), None, "", "there is no such file")]) from None
-    for number, line in enumerate(text.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield Replies.model_validate_json(line)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            raise ConfigError([Fault(str(path), number, key, first["msg"])]) from error
+    except WrongLine as wrong:
+        fault = Fault(str(path), wrong.number, wrong.key, wrong.reason)
+        raise ConfigError([fault]) from wrong

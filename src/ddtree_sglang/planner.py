@@ -113,7 +113,9 @@ class TreePlanner:
 
             grow_trees_on_gpu(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=is_full)
         else:
-            _grow(log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=is_full)
+            _grow_by_definition(
+                log_probs, tokens, bonus, prefix_lens, mask, step, full_mask=is_full
+            )
 
     def _mask_space(self, batch: Batch) -> tuple[Tensor, bool]:
         """Where the mask goes, flat, and whether its rows hold the prefix too (`FULL_MASK`).
@@ -139,7 +141,7 @@ def _is_full(mode: TreeMaskMode) -> bool:
     return bool(mode == TreeMaskMode.FULL_MASK)
 
 
-def _grow(
+def _grow_by_definition(
     log_probs: Tensor,
     tokens: Tensor,
     bonus: Tensor,

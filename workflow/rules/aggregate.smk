@@ -29,6 +29,7 @@ rule aggregate:
             "config/*.py",
             "errors.py",
             "findings.py",
+            "json_lines.py",
             "session/logprobs.py",
             "metrics.py",
             "records.py",

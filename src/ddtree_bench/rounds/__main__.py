@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ddtree_bench.config import load_config
 from ddtree_bench.errors import BenchError
-from ddtree_bench.rounds.run import Rounds, run_rounds
+from ddtree_bench.rounds.run import RoundsRun, run_rounds
 from ddtree_bench.server.deadline import Deadline
 from ddtree_bench.session.interrupts import exit_in_order
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load_config(given.config)
         only = tuple(given.only)
-        return run_rounds(Rounds(config, given.results, only, given.session_s, deadline))
+        return run_rounds(RoundsRun(config, given.results, only, given.session_s, deadline))
     except BenchError as error:
         print(error, file=sys.stderr)
         return 2

@@ -29,7 +29,7 @@ TRY_AGAIN = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class RoundsRun:
     """What one call is about."""
 
     config: Config
@@ -64,7 +64,7 @@ class Rounds:
         return self.session_s
 
 
-def run_rounds(rounds: Rounds) -> int:
+def run_rounds(rounds: RoundsRun) -> int:
     """Run what is not finished; returns the exit code.
 
     Raises:
@@ -91,7 +91,7 @@ def run_rounds(rounds: Rounds) -> int:
     return 1 if missing else 0
 
 
-def _record_replies(rounds: Rounds) -> bool:
+def _record_replies(rounds: RoundsRun) -> bool:
     """Record what conversations go on with, if that is to be done; False for want of time."""
     recording = Recording(rounds.config, rounds.results)
     if is_recorded(recording):
@@ -107,7 +107,7 @@ def _record_replies(rounds: Rounds) -> bool:
     return True
 
 
-def _check_names(rounds: Rounds) -> None:
+def _check_names(rounds: RoundsRun) -> None:
     servers = rounds.config.servers
     faults = [
         Fault("--only", None, "", f"there is no server `{name}`{nearest(name, servers)}")
@@ -118,7 +118,7 @@ def _check_names(rounds: Rounds) -> None:
         raise ConfigError(faults)
 
 
-def _write_spec(rounds: Rounds, turn: Turn) -> None:
+def _write_spec(rounds: RoundsRun, turn: Turn) -> None:
     """Write a session's spec unless it is there; what an older spec led to is not finished."""
     folder = rounds.folder(turn)
     path = folder / "spec.json"
@@ -130,7 +130,7 @@ def _write_spec(rounds: Rounds, turn: Turn) -> None:
     write_whole(path, text)
 
 
-def _run_session(rounds: Rounds, turn: Turn) -> None:
+def _run_session(rounds: RoundsRun, turn: Turn) -> None:
     spec = str(rounds.folder(turn) / "spec.json")
     command = (sys.executable, "-m", "ddtree_bench.session", "--spec", spec)
     for attempt in range(1, rounds.config.protocol.attempts + 1):

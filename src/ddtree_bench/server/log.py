@@ -20,7 +20,7 @@ from ddtree_bench.status import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """One finding and the line that shows it."""
 
     code: FindingCode
@@ -94,7 +94,7 @@ class PrefillBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class LogFailure:
     """The last exception or death that the log tells of."""
 
     status: Status
@@ -130,8 +130,8 @@ class ServerLog:
     ready_unix_s: float | None
     decodes: tuple[DecodeBatch, ...]
     prefills: tuple[PrefillBatch, ...]
-    findings: tuple[Finding, ...]
-    failure: Failure | None
+    findings: tuple[LogFinding, ...]
+    failure: LogFailure | None
     asked_to_stop: bool
     """A SIGTERM was received; what its processes say while they end is no failure."""
 
@@ -257,10 +257,10 @@ class LogParser:
     _ready: float | None = None
     _decodes: list[DecodeBatch] = field(default_factory=list)
     _prefills: list[PrefillBatch] = field(default_factory=list)
-    _findings: list[Finding] = field(default_factory=list)
+    _findings: list[LogFinding] = field(default_factory=list)
     _traceback: _Traceback | None = None
     _chained: bool = False
-    _failure: Failure | None = None
+    _failure: LogFailure | None = None
     _stopping: bool = False
 
     def feed(self, line: str) -> None:
@@ -332,7 +332,7 @@ class LogParser:
             before is not None and before.status is Status.OUT_OF_MEMORY
         ):
             status = Status.OUT_OF_MEMORY
-        self._failure = Failure(
+        self._failure = LogFailure(
             status,
             exception,
             message,
@@ -367,7 +367,7 @@ class LogParser:
             self._add_finding(code, text)
 
     def _add_finding(self, code: FindingCode, text: str) -> None:
-        self._findings.append(Finding(code, self._now, self._count, text[:_LONGEST]))
+        self._findings.append(LogFinding(code, self._now, self._count, text[:_LONGEST]))
 
     def _rank0(self, text: str) -> None:
         for prefix, read in _READERS:

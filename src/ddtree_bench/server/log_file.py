@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ddtree_bench import records
 from ddtree_bench.findings import FindingCode
-from ddtree_bench.records import Startup, StartupPhase
-from ddtree_bench.server.log import Failure, Finding, LogParser, ServerLog, parse_log
+from ddtree_bench.records import Finding, Startup, StartupPhase
+from ddtree_bench.server.log import LogFailure, LogFinding, LogParser, ServerLog, parse_log
 
 
 class LogFile:
@@ -33,7 +32,7 @@ class LogFile:
         return self._parser.log()
 
 
-def failure_in(path: Path) -> Failure | None:
+def failure_in(path: Path) -> LogFailure | None:
     """The exception or death that a whole log tells of; None if it tells of none."""
     if not path.exists():
         return None
@@ -69,15 +68,15 @@ def startup_of(log: ServerLog) -> Startup | None:
 
 
 def counted(
-    findings: Iterable[Finding], declared: Collection[FindingCode] = ()
-) -> tuple[records.Finding, ...]:
+    findings: Iterable[LogFinding], declared: Collection[FindingCode] = ()
+) -> tuple[Finding, ...]:
     """One record a code, with its first line; codes that the configuration asks for left out."""
-    by_code: dict[FindingCode, list[Finding]] = {}
+    by_code: dict[FindingCode, list[LogFinding]] = {}
     for finding in findings:
         if finding.code not in declared:
             by_code.setdefault(finding.code, []).append(finding)
     return tuple(
-        records.Finding(
+        Finding(
             code=code, count=len(some), detail=f"log line {some[0].line_number}: {some[0].line}"
         )
         for code, some in by_code.items()

@@ -19,7 +19,7 @@ from typing import Self
 from ddtree_bench.errors import MachineError
 from ddtree_bench.server.deadline import Deadline
 from ddtree_bench.server.last_words import tail
-from ddtree_bench.server.log import Failure
+from ddtree_bench.server.log import LogFailure
 from ddtree_bench.server.log_file import failure_in
 
 MARKER = "DDTREE_BENCH_PROCESS"
@@ -123,7 +123,7 @@ class ServerProcess:
         """The last lines that the server printed."""
         return tail(self.log_path)
 
-    def failure(self) -> Failure | None:
+    def failure(self) -> LogFailure | None:
         """The exception or death that the log tells of; None if there is none in it."""
         return failure_in(self.log_path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ddtree_bench.server.log import Failure
+from ddtree_bench.server.log import LogFailure
 
 
 class Running(Protocol):
@@ -19,7 +19,7 @@ class Running(Protocol):
     def log_tail(self) -> str:
         """The last lines that the server printed; empty where we do not have them."""
 
-    def failure(self) -> Failure | None:
+    def failure(self) -> LogFailure | None:
         """The exception or death that its log tells of; None if there is none in it."""
 
 

@@ -7,18 +7,16 @@ a line an attempt, and from there into the record of the attempt that is written
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
+from ddtree_bench.json_lines import read_good_lines
 from ddtree_bench.records import CellId, Failure, Launch, Record
 from ddtree_bench.session.store import MeasuredCell, write_whole
 from ddtree_bench.status import Status
-
-_LOG = logging.getLogger(__name__)
 
 
 class FailedAttempt(Record):
@@ -64,15 +62,7 @@ class FailureHistory:
         )
 
     def _attempts(self) -> Iterator[FailedAttempt]:
-        lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
-        for number, line in enumerate(lines, start=1):
-            if not line:
-                continue
-            try:
-                yield FailedAttempt.model_validate_json(line)
-            except ValidationError as error:
-                what = error.errors()[0]["msg"]
-                _LOG.warning("%s:%d: no failed attempt, left out: %s", self.path, number, what)
+        return read_good_lines(self.path, TypeAdapter(FailedAttempt))
 
 
 def failures_of(launch: Launch, cells: Iterable[MeasuredCell]) -> Iterator[Failure]:

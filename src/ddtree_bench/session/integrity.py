@@ -14,7 +14,7 @@ COLD_SHARE = 0.01
 _SERVER_IS_GONE = (Status.OUT_OF_MEMORY, Status.DIED_IN_REQUEST, Status.HUNG, Status.UNREACHABLE)
 
 
-class Finding(NamedTuple):
+class CellFault(NamedTuple):
     """What is wrong with a cell."""
 
     status: Status
@@ -27,7 +27,7 @@ def fault_of(
     cold: bool,
     block_size: int | None = None,
     vocabulary: int | None = None,
-) -> Finding | None:
+) -> CellFault | None:
     """What makes a cell's records unfit to be counted; None if nothing does.
 
     Args:
@@ -37,18 +37,18 @@ def fault_of(
         vocabulary: token ids lie below it; None where that is not known.
     """
     if not requests:
-        return Finding(Status.NO_TOKENS, "no request was made")
+        return CellFault(Status.NO_TOKENS, "no request was made")
     failed = _failed(requests)
     if failed is not None:
         return failed
     for request in requests:
-        for finding in _contradictions(request, block_size, vocabulary):
+        for fault in _contradictions(request, block_size, vocabulary):
             where = f"{request.prompt_id} turn {request.turn}"
-            return Finding(finding.status, f"{where}: {finding.detail}")
+            return CellFault(fault.status, f"{where}: {fault.detail}")
     return _warm(requests) if cold else None
 
 
-def _failed(requests: Sequence[RequestRecord]) -> Finding | None:
+def _failed(requests: Sequence[RequestRecord]) -> CellFault | None:
     failed = [request for request in requests if not request.status.ok]
     if not failed:
         return None
@@ -58,34 +58,34 @@ def _failed(requests: Sequence[RequestRecord]) -> Finding | None:
     ]
     first = (grave or failed)[0]
     share = f"{len(failed)} of {len(requests)} requests failed"
-    return Finding(first.status, f"{share}; {first.prompt_id} turn {first.turn}: {first.detail}")
+    return CellFault(first.status, f"{share}; {first.prompt_id} turn {first.turn}: {first.detail}")
 
 
 def _contradictions(
     request: RequestRecord, block_size: int | None, vocabulary: int | None
-) -> Iterator[Finding]:
+) -> Iterator[CellFault]:
     tokens = request.completion_tokens
     if tokens is None or request.prompt_tokens is None:
-        yield Finding(Status.NO_USAGE, "no token counts")
+        yield CellFault(Status.NO_USAGE, "no token counts")
     if tokens == 0:
-        yield Finding(Status.NO_TOKENS, "an empty answer")
+        yield CellFault(Status.NO_TOKENS, "an empty answer")
     if request.finish_reason is None:
-        yield Finding(Status.MALFORMED, "no finish reason")
+        yield CellFault(Status.MALFORMED, "no finish reason")
     if request.route == "generate":
         if request.output_ids is None:
-            yield Finding(Status.MALFORMED, "no token ids")
+            yield CellFault(Status.MALFORMED, "no token ids")
         elif len(request.output_ids) != tokens:
             said = f"{len(request.output_ids)} ids, but {tokens} tokens counted"
-            yield Finding(Status.BAD_COUNTS, said)
+            yield CellFault(Status.BAD_COUNTS, said)
     highest = max(request.output_ids or (), default=0)
     if vocabulary is not None and highest >= vocabulary:
         said = f"token id {highest}, but the vocabulary has {vocabulary}"
-        yield Finding(Status.BAD_COUNTS, said)
+        yield CellFault(Status.BAD_COUNTS, said)
     if request.stream and not request.events:
-        yield Finding(Status.MALFORMED, "streamed, but no event carries tokens")
+        yield CellFault(Status.MALFORMED, "streamed, but no event carries tokens")
     if request.spec is not None:
         for said in _wrong_counters(request, request.spec, block_size):
-            yield Finding(Status.BAD_COUNTS, said)
+            yield CellFault(Status.BAD_COUNTS, said)
 
 
 def _wrong_counters(
@@ -121,7 +121,7 @@ def _wrong_proposals(request: RequestRecord, spec: SpecCounts) -> Iterator[str]:
         )
 
 
-def _warm(requests: Sequence[RequestRecord]) -> Finding | None:
+def _warm(requests: Sequence[RequestRecord]) -> CellFault | None:
     """A prompt that was cached although the cache had been flushed.
 
     Later prompts share the chat template's first tokens with earlier ones and may have those
@@ -137,7 +137,7 @@ def _warm(requests: Sequence[RequestRecord]) -> Finding | None:
         allowed = COLD_SHARE * prompt if request is first else prompt - 2
         if cached > allowed:
             said = f"{request.prompt_id}: {cached} of {prompt} prompt tokens were cached"
-            return Finding(Status.NOT_COLD, said)
+            return CellFault(Status.NOT_COLD, said)
     return None
 
 

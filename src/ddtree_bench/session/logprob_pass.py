@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from ddtree_bench.client.answers import TopTokens
 from ddtree_bench.client.client import ChatMessage
-from ddtree_bench.errors import BenchError, RequestError
+from ddtree_bench.errors import RequestError
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.hashing import json_sha256
+from ddtree_bench.json_lines import DamagedFile
 from ddtree_bench.prompts import prompts_of
 from ddtree_bench.records import Finding, Question, RequestRecord
 from ddtree_bench.session.launch import LaunchNotes, Live
@@ -45,7 +46,7 @@ class LogprobStore:
         path = self._path(cells)
         try:
             return tuple(read_logprobs(path)) if path.exists() else None
-        except BenchError:  # damaged: recorded again with the next launch
+        except DamagedFile:  # recorded again with the next launch
             return None
 
     def put(self, cells: Sequence[MeasuredCell], places: Places) -> None:

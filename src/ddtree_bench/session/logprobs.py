@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, ValidationError
+from pydantic import Field, NonNegativeInt, TypeAdapter
 
-from ddtree_bench.errors import BenchError
+from ddtree_bench.json_lines import read_lines
 from ddtree_bench.records import Question, Record
 from ddtree_bench.session.store import write_whole
 
@@ -39,21 +39,9 @@ class TopLogprobs(Record):
 
 
 def read_logprobs(path: Path) -> Iterator[TopLogprobs]:
-    """The places of a file; none if there is no file. Raises BenchError, naming a wrong line."""
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line:
-            continue
-        try:
-            yield TopLogprobs.model_validate_json(line)
-        except ValidationError as error:
-            what = f"not a place with log probabilities: {error.errors()[0]['msg']}"
-            raise BenchError(
-                what,
-                where=f"{path}:{number}",
-                remedy="record the session again, or delete the file",
-            ) from error
+    """The places of a file; none if there is no file. Raises WrongLine, naming a wrong one."""
+    if path.exists():
+        yield from (place for _, place in read_lines(path, TypeAdapter(TopLogprobs)))
 
 
 def write_logprobs(path: Path, places: Iterable[TopLogprobs]) -> None:

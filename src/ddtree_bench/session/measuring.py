@@ -15,7 +15,7 @@ from ddtree_bench.records import CellId, CellRecord, RequestRecord
 from ddtree_bench.server.death import exit_code_after, how_it_died
 from ddtree_bench.server.running import Running
 from ddtree_bench.session.capacity import client_bound
-from ddtree_bench.session.integrity import Finding, fault_of
+from ddtree_bench.session.integrity import CellFault, fault_of
 from ddtree_bench.session.lag import LagMeter
 from ddtree_bench.session.launch import Live
 from ddtree_bench.session.spec import SessionSpec
@@ -159,20 +159,20 @@ def _task(live: Live, spec: SessionSpec, cell: CellId) -> CellTask:
     return task
 
 
-def _fault_of_flush(live: Live, spec: SessionSpec) -> Finding | None:
+def _fault_of_flush(live: Live, spec: SessionSpec) -> CellFault | None:
     """Why the prefix cache is not empty, where it should be."""
     if not spec.flushes_cache:
         return None
     try:
         live.client.flush_cache()
     except RequestError as error:
-        return _death(live.server) or Finding(error.status, f"flush_cache: {error.what}")
+        return _death(live.server) or CellFault(error.status, f"flush_cache: {error.what}")
     return None
 
 
-def _death(server: Running) -> Finding | None:
+def _death(server: Running) -> CellFault | None:
     """How the server ended, if it has: then nothing that it answered before can be trusted."""
     code = server.exit_code()
     if code is None:
         return None
-    return Finding(*how_it_died(server, code, Status.DIED_IN_REQUEST))
+    return CellFault(*how_it_died(server, code, Status.DIED_IN_REQUEST))

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from ddtree_bench.errors import BenchError, MachineError
+from ddtree_bench.errors import MachineError
+from ddtree_bench.json_lines import DamagedFile, read_lines
 from ddtree_bench.records import CellRecord, RequestRecord
 
 _LOG = logging.getLogger(__name__)
@@ -31,10 +32,6 @@ class MeasuredCell(NamedTuple):
 
     cell: CellRecord
     requests: tuple[RequestRecord, ...]
-
-
-class DamagedFile(BenchError):
-    """A file of cells that does not hold what it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +120,7 @@ def read_cells(path: Path) -> Iterator[MeasuredCell]:
     """The cells of a file; raises DamagedFile, naming the line, if it is not as written."""
     cell: CellRecord | None = None
     requests: list[RequestRecord] = []
-    # not splitlines(): JSON text may hold U+2028, which is no end of a line here
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line:
-            continue
-        try:
-            record = _LINE.validate_json(line)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise DamagedFile(f"not a record: {first['msg']}", where=f"{path}:{number}") from error
+    for number, record in read_lines(path, _LINE):
         if isinstance(record, CellRecord):
             if cell is not None:
                 yield MeasuredCell(cell, tuple(requests))

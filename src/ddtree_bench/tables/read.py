@@ -16,7 +16,7 @@ from ddtree_bench.session.store import MeasuredCell, read_cells
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class RecordedSession:
     """One launch of a server; its cells are read when they are asked for."""
 
     launch: Launch
@@ -31,13 +31,13 @@ class Session:
         yield from read_logprobs(self.folder / "logprobs.jsonl")
 
 
-def read_sessions(folders: Sequence[Path], config: Config) -> list[Session]:
+def read_sessions(folders: Sequence[Path], config: Config) -> list[RecordedSession]:
     """The sessions in these folders, servers in the order of the configuration, then launches.
 
     Raises:
         BenchError: a file is missing or not as written, or the configuration has no such server.
     """
-    sessions = [Session(_launch(folder / "launch.json"), folder) for folder in folders]
+    sessions = [RecordedSession(_launch(folder / "launch.json"), folder) for folder in folders]
     servers = list(config.servers)
     for session in sessions:
         if session.launch.server not in servers:

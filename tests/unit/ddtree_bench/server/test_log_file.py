@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ddtree_bench.findings import FindingCode
-from ddtree_bench.server.log import Finding, parse_log
+from ddtree_bench.server.log import LogFinding, parse_log
 from ddtree_bench.server.log_file import LogFile, counted, failure_in, startup_of
 from ddtree_bench.status import Status
 
@@ -68,9 +68,9 @@ def test_another_engines_log_tells_nothing_of_the_start():
 def test_findings_are_counted_by_code():
     """One record a code with its first line; what was asked for is none."""
     found = [
-        Finding(FindingCode.EAGER_DECODE, 1.0, 7, "first"),
-        Finding(FindingCode.EAGER_DECODE, 2.0, 9, "second"),
-        Finding(FindingCode.RETRACTED, 3.0, 11, "third"),
+        LogFinding(FindingCode.EAGER_DECODE, 1.0, 7, "first"),
+        LogFinding(FindingCode.EAGER_DECODE, 2.0, 9, "second"),
+        LogFinding(FindingCode.RETRACTED, 3.0, 11, "third"),
     ]
     eager, retracted = counted(found)
     assert (eager.code, eager.count, eager.detail) == ("eager_decode", 2, "log line 7: first")

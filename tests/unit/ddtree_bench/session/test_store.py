@@ -4,9 +4,9 @@ import logging
 import pytest
 from fakes import cell_id, cell_record, request_record
 
+from ddtree_bench.json_lines import DamagedFile
 from ddtree_bench.session.store import (
     CellStore,
-    DamagedFile,
     MeasuredCell,
     Merged,
     main,
