@@ -268,6 +268,13 @@ CELLS = Table(
         COMPLETION,
         _seconds("seconds", "Seconds", "end of the last answer − first request sent"),
         _speed("tok_per_s", "Throughput", "completion tokens ÷ seconds, all in flight together"),
+        _ratio(
+            "mean_in_flight",
+            "Mean in flight",
+            "Σ end_s of its requests ÷ seconds: requests in flight, averaged over the cell's time",
+            1,
+        ),
+        _count("max_in_flight", "Most in flight", "most of its requests in flight at any time"),
         ACCEPTANCE,
         Column("started_unix_s", "Started", "seconds since 1970, UTC", "number", "s", decimals=0),
         _share("client_cpu_share", "Client CPU", "CPU seconds of the client ÷ wall seconds"),

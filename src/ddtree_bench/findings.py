@@ -32,6 +32,7 @@ class FindingCode(Vocabulary):
     OWN_HISTORY = "own_history", "conversations went on with the server's own replies"
     FOREIGN_HISTORY = "foreign_history", "conversations went on with replies of another model"
     CACHE_UNKNOWN = "cache_unknown", "the prefix cache was not flushed: the server is not ours"
+    UNDERFILLED = "underfilled", "fewer requests were in flight on average than were asked for"
     CLIENT_BOUND = "client_bound", "the client took so much of a core that its times may be late"
     BUSY_HOST = "busy_host", "another process took more than 10 % of a CPU"
     BUSY_GPU = "busy_gpu", "another process took more than 10 % of a GPU"

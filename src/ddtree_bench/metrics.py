@@ -1,8 +1,8 @@
-"""From a request's record to the numbers derived from it."""
+"""From the records of requests to the numbers derived from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from ddtree_bench.errors import NotEnoughData
 from ddtree_bench.records import RequestRecord, SpecCounts
 from ddtree_bench.stats import speed
 from ddtree_bench.stats.acceptance import acceptance_length
+from ddtree_bench.stats.in_flight import mean_in_flight, most_in_flight
 from ddtree_bench.stats.interval import FloatArray, IntArray
 
 
@@ -26,6 +27,21 @@ class RequestMetrics(NamedTuple):
     step_time_s: float | None
     draft_time_s: float | None
     verify_width: int | None
+
+
+class InFlight(NamedTuple):
+    """Requests in flight during a cell: on average (None: no time passed), and at most."""
+
+    mean: float | None
+    most: int
+
+
+def in_flight(requests: Sequence[RequestRecord]) -> InFlight:
+    """How many of these requests were in flight at once."""
+    sent_s = np.array([request.sent_unix_s for request in requests], dtype=np.float64)
+    ended_s = sent_s + np.array([request.end_s for request in requests], dtype=np.float64)
+    mean = _measured(lambda: mean_in_flight(sent_s, ended_s))
+    return InFlight(mean, most_in_flight(sent_s, ended_s))
 
 
 def derive(request: RequestRecord, *, plain: bool) -> RequestMetrics:

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from ddtree_bench.config import Workload
+from ddtree_bench.config import FILLING, Workload
 from ddtree_bench.config.suggest import nearest
 from ddtree_bench.errors import ConfigError, Fault
 from ddtree_bench.hashing import json_sha256
@@ -207,14 +207,20 @@ class Prompt(_Line):
         return self
 
 
-def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
+def prompts_of(workload: Workload, seed: int, concurrency: int | None = None) -> tuple[Prompt, ...]:
     """The prompts that a workload asks: its file's, sampled.
+
+    Args:
+        workload: what is asked.
+        seed: `protocol.seed`.
+        concurrency: of one cell; None: the prompts of all its cells, those of any among them.
 
     Raises:
         ConfigError: a file is missing or faulty, too small, or starts answers on route `chat`.
     """
     path = Path(workload.prompts)
-    prompts = draw(load_prompts(path, workload.prompt_format), workload.sample, seed)
+    in_flight = max(workload.concurrency) if concurrency is None else concurrency
+    prompts = _filling(load_prompts(path, workload.prompt_format), workload, in_flight, seed)
     if workload.tool_route == "openai" and any(prompt.recorded_calls for prompt in prompts):
         what = "recorded calls are asked for as text; leave `tool_route` out, or these prompts"
         raise ConfigError([Fault(str(path), None, "recorded_calls", what)])
@@ -227,6 +233,24 @@ def prompts_of(workload: Workload, seed: int) -> tuple[Prompt, ...]:
         what = f'"{started[0]}": only route `generate` can start an answer'
         raise ConfigError([Fault(str(path), None, "answer_start", what)])
     return _with_replies(prompts, workload) if workload.replays else prompts
+
+
+def _filling(
+    prompts: Sequence[Prompt], workload: Workload, in_flight: int, seed: int
+) -> tuple[Prompt, ...]:
+    """The sample, or as many more as keep so many in flight; all where the file has no more.
+
+    Raises ConfigError if the file cannot have so many in flight at all.
+    """
+    if len(prompts) * (workload.draws or 1) < in_flight:
+        what = (
+            f"{in_flight} in flight need as many prompts, there are {len(prompts)} and a cell asks "
+            f"each once; lower `concurrency` or add prompts, best {FILLING} for each in flight"
+        )
+        raise ConfigError([Fault(workload.prompts, None, "concurrency", what)])
+    sample = draw(prompts, workload.sample, seed)
+    wanted = workload.sample_at(in_flight)
+    return sample if wanted == workload.sample else draw(prompts, min(wanted, len(prompts)), seed)
 
 
 def conversations(workload: Workload, seed: int) -> list[Prompt]:

@@ -30,6 +30,7 @@ rule aggregate:
             "errors.py",
             "findings.py",
             "json_lines.py",
+            "session/capacity.py",
             "session/logprobs.py",
             "metrics.py",
             "records.py",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import math
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,6 +26,10 @@ FIXED_LENGTH = "fixed length"
 """Class under which answers of a fixed length are counted, apart from all others."""
 DRAWN = "drawn"
 """Class of answers drawn many times: they tell of the sampler, and nothing of speed."""
+FILLING: Final = 4
+"""Conversations that a cell needs for each one in flight: the last ones run with fewer and fewer
+beside them, and with one for each there are no others.
+"""
 
 WorkloadClass = Literal["short", "longform", "multiturn", "structured", "agentic", "original"]
 
@@ -45,7 +50,9 @@ class Workload(Section):
         "benchmark's or log's file that you have (docs/workloads.md).",
     )
     sample: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
-        "all", description="Prompts drawn from the file, the same for every server."
+        "all",
+        description="Prompts drawn from the file, the same for every server. A cell with c > 1 in "
+        "flight draws at least 4 c, as far as the file has them, the sample among them.",
     )
     max_new_tokens: Annotated[int, Field(ge=1)] = Field(
         96, description="Longest answer, tokens; for conversations: of each turn."
@@ -71,7 +78,10 @@ class Workload(Section):
     )
     stream: bool = Field(True, description="Stream the answer (times of every event).")
     concurrency: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (1,), min_length=1, description="Requests in flight; a cell each."
+        (1,),
+        min_length=1,
+        description="Conversations in flight; a cell each. The file needs as many prompts, and "
+        "four times as many to keep them in flight.",
     )
     arrivals_per_s: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         (),
@@ -145,6 +155,15 @@ class Workload(Section):
         if self.arrivals_per_s:
             return tuple((1, rate) for rate in self.arrivals_per_s)
         return tuple((concurrency, None) for concurrency in self.concurrency)
+
+    def sample_at(self, concurrency: int) -> int | Literal["all"]:
+        """Prompts of a cell with so many in flight, as far as the file has them.
+
+        A single one in flight is never without a next one until the end.
+        """
+        if self.sample == "all" or concurrency == 1:
+            return self.sample
+        return max(self.sample, math.ceil(FILLING * concurrency / (self.draws or 1)))
 
     @model_validator(mode="after")
     def _open_or_closed(self) -> Self:

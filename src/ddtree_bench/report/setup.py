@@ -67,9 +67,11 @@ def workloads(view: View) -> Grid:
     return Grid(
         "tab:workloads",
         escape(
-            "The workloads. Longest: tokens of an answer at most. T: sampling temperature, 0 being "
-            "greedy. Repeats: passes over the prompts in each launch. Always: answers were kept "
-            "from ending by themselves; such a workload enters no pooled figure and no judgement."
+            "The workloads. Sample: prompts drawn; with c > 1 in flight at least 4 c, as far as "
+            "there are so many. Longest: tokens of an answer at most. T: sampling temperature, 0 "
+            "being greedy. Repeats: passes over the prompts in each launch. Always: answers were "
+            "kept from ending by themselves; such a workload enters no pooled figure and no "
+            "judgement."
         ),
         r"L{22mm}lL{42mm}rrrlrr",
         (

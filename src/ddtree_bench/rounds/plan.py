@@ -8,6 +8,7 @@ the output states.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ddtree_bench.config import Config, Workload, load_config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.prompts import prompts_of
+from ddtree_bench.records import CellId
 from ddtree_bench.rounds.replies import lacking
 from ddtree_bench.rounds.schedule import Turn, schedule_of
 from ddtree_bench.session.cells import cells_of
@@ -63,11 +65,13 @@ def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSes
     assumed_s = ASSUMED_START_S[engine]
     for cell in cells:
         workload = spec.workloads[cell.workload]
-        sent = _most_requests(workload, spec.protocol.seed)
+        conversations, sent = _asked(workload, cell, spec.protocol.seed)
         requests += sent
         tokens += sent * workload.max_new_tokens
-        # requests in flight share a server that is assumed to keep its speed for each
-        in_turn = sent * workload.max_new_tokens * ASSUMED_FILL / cell.concurrency
+        # those in flight share a server that is assumed to keep its speed for each; the last ones
+        # of a cell leave places empty
+        share_in_turn = math.ceil(conversations / cell.concurrency) / conversations
+        in_turn = sent * workload.max_new_tokens * ASSUMED_FILL * share_in_turn
         arriving_s = 0.0 if cell.arrivals_per_s is None else sent / cell.arrivals_per_s
         assumed_s += max(arriving_s, in_turn / ASSUMED_TOK_PER_S[engine])
     return PlannedSession(
@@ -81,11 +85,12 @@ def _planned(config: Config, turn: Turn, measured_s: float | None) -> PlannedSes
     )
 
 
-def _most_requests(workload: Workload, seed: int) -> int:
-    """Requests of one pass over the prompts if every tool loop runs to its step limit."""
-    prompts = prompts_of(workload, seed)
+def _asked(workload: Workload, cell: CellId, seed: int) -> tuple[int, int]:
+    """Conversations of a cell, and its requests if every tool loop runs to its step limit."""
+    prompts = prompts_of(workload, seed, cell.concurrency)
     once = sum(most_requests(prompt, workload) for prompt in prompts)
-    return once * (workload.draws or 1)
+    draws = workload.draws or 1
+    return len(prompts) * draws, once * draws
 
 
 def _measured_seconds(config: Config, results: Path) -> dict[str, float]:

@@ -79,18 +79,19 @@ def _unanswered(workload: Workload, seed: int) -> list[Prompt]:
 
 def fingerprint(config: Config) -> str:
     """What decides the replies, as text; empty if none is to be recorded."""
-    asked = {
-        name: [prompt.questions_sha256 for prompt in talks]
-        for name, talks in lacking(config).items()
-    }
-    if not asked:
+    missing = lacking(config)
+    if not missing:
         return ""
+    asked = {name: [talk.questions_sha256 for talk in talks] for name, talks in missing.items()}
     server = config.servers[config.analysis.baseline]
     return canonical_json(
         {
             "server": server.model_copy(update=dict.fromkeys(NOT_MEASURED)).model_dump(),
             "asked": asked,
-            "how": {name: _recorded(config.workloads[name], "").model_dump() for name in asked},
+            "how": {
+                name: _recorded(config.workloads[name], talks, "").model_dump()
+                for name, talks in missing.items()
+            },
         }
     )
 
@@ -140,7 +141,7 @@ def _spec(recording: Recording, missing: Lacking) -> SessionSpec:
     """The session in which the baseline holds what is missing, with its own replies."""
     config = recording.config
     workloads = {
-        name: _recorded(config.workloads[name], str(_write_prompts(recording, name, talks)))
+        name: _recorded(config.workloads[name], talks, str(_write_prompts(recording, name, talks)))
         for name, talks in missing.items()
     }
     baseline = config.analysis.baseline
@@ -164,13 +165,13 @@ def _write_prompts(recording: Recording, name: str, talks: Sequence[Prompt]) -> 
     return path
 
 
-def _recorded(workload: Workload, prompts: str) -> Workload:
+def _recorded(workload: Workload, talks: Sequence[Prompt], prompts: str) -> Workload:
     """The workload as it is asked once, to be recorded: with own replies, all at once."""
     changes = {
         "prompts": prompts,
         "prompt_format": "prompts",
         "sample": "all",
-        "concurrency": (max(workload.concurrency),),
+        "concurrency": (min(max(workload.concurrency), len(talks)),),
         "arrivals_per_s": (),
         "arrivals": "drawn",
         "repeats": 1,

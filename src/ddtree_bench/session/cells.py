@@ -61,7 +61,7 @@ def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
     return json_sha256(
         {
             **_conditions(spec, facts),
-            "workload": {**asked, **history},
+            "workload": {**asked, **history, "sample": workload.sample_at(cell.concurrency)},
             "prompts_sha256": spec.prompts_sha256[cell.workload],
             "cell": cell.model_dump(exclude_none=True),
         }

@@ -14,7 +14,7 @@ from ddtree_bench.prompts import prompts_of
 from ddtree_bench.records import CellId, CellRecord, RequestRecord
 from ddtree_bench.server.death import exit_code_after, how_it_died
 from ddtree_bench.server.running import Running
-from ddtree_bench.session.capacity import client_bound
+from ddtree_bench.session.capacity import client_bound, underfilled
 from ddtree_bench.session.integrity import CellFault, fault_of
 from ddtree_bench.session.lag import LagMeter
 from ddtree_bench.session.launch import Live
@@ -43,7 +43,7 @@ def measure_one(
     task = _task(live, spec, cell)
     fault = _fault_of_flush(live, spec)
     asking = partial(measure, live.client, live.tokenizer, task) if fault is None else _nothing
-    requests, seen = _watched(live.watch, asking)
+    requests, seen = _watched(live.watch, cell, asking)
     if fault is None:
         requests = judged(task, told_of_death(live.server, requests))
         # draws of one prompt are asked again and again; nothing of them is timed
@@ -74,7 +74,7 @@ def _nothing() -> tuple[RequestRecord, ...]:
 
 
 def _watched(
-    watch: Watch, asking: Callable[[], tuple[RequestRecord, ...]]
+    watch: Watch, cell: CellId, asking: Callable[[], tuple[RequestRecord, ...]]
 ) -> tuple[tuple[RequestRecord, ...], dict[str, Any]]:
     """The requests, and what was seen while they were asked, as `CellRecord` names it."""
     window = watch.begin()
@@ -87,7 +87,7 @@ def _watched(
     cpu_share = client_s / wall_s if wall_s > 0 else None
     return requests, {
         **seen._asdict(),
-        "findings": (*seen.findings, *client_bound(cpu_share)),
+        "findings": (*seen.findings, *client_bound(cpu_share), *underfilled(cell, requests)),
         "started_unix_s": started_unix_s,
         "ended_unix_s": ended_unix_s,
         "client_cpu_share": cpu_share,
@@ -151,7 +151,7 @@ def _task(live: Live, spec: SessionSpec, cell: CellId) -> CellTask:
     task = CellTask(
         cell=cell,
         workload=workload,
-        prompts=prompts_of(workload, spec.protocol.seed),
+        prompts=prompts_of(workload, spec.protocol.seed, cell.concurrency),
         seed=spec.protocol.seed,
         should_stop=lambda: live.server.exit_code() is not None,
     )

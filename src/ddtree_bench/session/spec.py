@@ -39,7 +39,10 @@ class SessionSpec(Section):
 
     @classmethod
     def of(cls, config: Config, name: str, launch: int) -> Self:
-        """The session of a server's launch, with those workloads that its round measures."""
+        """The session of a server's launch, with those workloads that its round measures.
+
+        Raises ConfigError if prompts are faulty, or too few for what is in flight.
+        """
         workloads = {
             key: workload
             for key, workload in config.workloads.items()
@@ -88,10 +91,12 @@ class SessionSpec(Section):
 
 def _replies_sha256(workloads: Mapping[str, Workload], seed: int) -> dict[str, str]:
     """Hashes by workload, of those that replay conversations."""
+    # of all workloads: a fault of their prompts is told before anything starts
+    held = {name: conversations(workload, seed) for name, workload in workloads.items()}
     return {
         name: json_sha256({prompt.id: prompt.replies for prompt in talks})
-        for name, workload in workloads.items()
-        if workload.replays and (talks := conversations(workload, seed))
+        for name, talks in held.items()
+        if talks and workloads[name].replays
     }
 
 

@@ -28,7 +28,7 @@ LEAST_PROMPTS: Final = 20
 """Fewer in a half decide nothing."""
 SPLITS: Final = (("first", 1), ("second", 0))
 """Name, and what is left of a picking round's number when it is divided by 2."""
-_UNIT = ["workload_class", "unit"]
+_UNIT = ["concurrency", "workload_class", "unit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,12 @@ class Choices:
 
 
 def _splits(units: pd.DataFrame) -> Iterator[Split]:
-    """Both ways to part the data; prompts of a class alternate in the order of their ids."""
+    """Both ways to part the data; prompts of a class alternate in the order of their ids.
+
+    At each concurrency by themselves: more in flight ask more prompts.
+    """
     names = units[_UNIT].drop_duplicates().sort_values(_UNIT)
-    halves = names.assign(half=names.groupby("workload_class").cumcount() % 2)
+    halves = names.assign(half=names.groupby(_UNIT[:2]).cumcount() % 2)
     parted = units.merge(halves, on=_UNIT)
     odd = parted["launch"] % 2 == 1
     first = parted["half"] == 0

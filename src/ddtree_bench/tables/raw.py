@@ -13,7 +13,7 @@ import pandas as pd
 from ddtree_bench.columns import CELLS, ENVIRONMENT, FAILURES, REQUESTS, SERVERS, UNITS
 from ddtree_bench.config import Config
 from ddtree_bench.hashing import json_sha256
-from ddtree_bench.metrics import derive, produced_tokens
+from ddtree_bench.metrics import derive, in_flight, produced_tokens
 from ddtree_bench.records import CellRecord, Failure, Launch, RequestRecord
 from ddtree_bench.session.failures import failures_of, failures_of_cell
 from ddtree_bench.session.store import MeasuredCell
@@ -201,6 +201,7 @@ def _cell_row(measured: MeasuredCell) -> dict[str, Value]:
     cell, requests = measured
     tokens = _sum(request.completion_tokens for request in requests) if requests else None
     seconds = _span_s(requests)
+    load = in_flight(requests)
     specs = [request.spec for request in requests if request.spec is not None]
     steps = sum(spec.verify_steps for spec in specs)
     checks = [request.check for request in requests if request.check is not None]
@@ -214,6 +215,8 @@ def _cell_row(measured: MeasuredCell) -> dict[str, Value]:
         "completion_tokens": tokens,
         "seconds": seconds,
         "tok_per_s": None if tokens is None or seconds is None else tokens / seconds,
+        "mean_in_flight": load.mean,
+        "max_in_flight": load.most,
         "acceptance_length": None
         if steps == 0
         else acceptance_length(

@@ -10,7 +10,9 @@ from pydantic import ValidationError
 
 from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
+from ddtree_bench.findings import FindingCode
 from ddtree_bench.records import Launch
+from ddtree_bench.session.capacity import underfilled
 from ddtree_bench.session.logprobs import TopLogprobs, read_logprobs
 from ddtree_bench.session.store import MeasuredCell, read_cells
 
@@ -24,7 +26,7 @@ class RecordedSession:
 
     def cells(self) -> Iterator[MeasuredCell]:
         """Every cell of the launch with its requests, one at a time."""
-        yield from read_cells(self.folder / "cells.jsonl")
+        yield from map(_with_load, read_cells(self.folder / "cells.jsonl"))
 
     def logprobs(self) -> Iterator[TopLogprobs]:
         """What the target thought at some places of its answers, if that was recorded."""
@@ -47,6 +49,15 @@ def read_sessions(folders: Sequence[Path], config: Config) -> list[RecordedSessi
                 remedy="leave this session out, or put the server back into the configuration",
             )
     return sorted(sessions, key=lambda s: (servers.index(s.launch.server), s.launch.launch))
+
+
+def _with_load(measured: MeasuredCell) -> MeasuredCell:
+    """The cell, marked if its load fell short: cells of old do not say so by themselves."""
+    cell, requests = measured
+    known = any(finding.code is FindingCode.UNDERFILLED for finding in cell.findings)
+    found = () if known else underfilled(cell.cell, requests)
+    marked = cell.model_copy(update={"findings": (*cell.findings, *found)})
+    return MeasuredCell(marked, requests)
 
 
 def _launch(path: Path) -> Launch:

@@ -228,3 +228,43 @@ def test_the_original_prompts_are_word_for_word() -> None:
     for seed in range(5):
         short = draw(load_prompts(SHIPPED / "short.jsonl"), 4, seed)
         assert ORIGINAL.items() <= {prompt.id: prompt.turns[0] for prompt in short}.items()
+
+
+def of_pool(tmp_path: Path, size: int, **fields: object) -> tuple[Workload, Path]:
+    """A workload of so many prompts, the last one pinned."""
+    lines = [{"id": f"p{n}", "turns": ["?"], "pinned": n == size - 1} for n in range(size)]
+    path = write(tmp_path / "pool.jsonl", *lines)
+    return Workload.model_validate({"class": "short", "prompts": str(path), **fields}), path
+
+
+def ids(workload: Workload, concurrency: int | None = None) -> list[str]:
+    return [prompt.id for prompt in prompts_of(workload, 0, concurrency)]
+
+
+def test_a_cell_draws_four_prompts_for_each_in_flight(tmp_path: Path) -> None:
+    """The sample is the beginning of them, the pinned one among it; one in flight needs no more."""
+    workload, _ = of_pool(tmp_path, 40, sample=5, concurrency=[1, 2, 8])
+    sizes = {level: len(ids(workload, level)) for level in (1, 2, 8)}
+    assert sizes == {1: 5, 2: 8, 8: 32}
+    assert ids(workload, 8)[:5] == ids(workload, 2)[:5] == ids(workload, 1)
+    assert ids(workload, 1)[0] == "p39"
+    assert ids(workload) == ids(workload, 8), "of all cells together"
+
+
+def test_a_set_gives_what_it_has(tmp_path: Path) -> None:
+    """20 prompts for 8 in flight are taken whole; the sample's own size stays an error."""
+    workload, _ = of_pool(tmp_path, 20, sample=5, concurrency=[8])
+    assert len(ids(workload, 8)) == 20
+    with pytest.raises(ConfigError, match="21 prompts asked for, there are 20"):
+        prompts_of(workload.model_copy(update={"sample": 21}), 0)
+
+
+def test_fewer_prompts_than_in_flight_are_an_error(tmp_path: Path) -> None:
+    """A cell asks each once, so that they cannot be in flight; draws of one prompt can."""
+    workload, path = of_pool(tmp_path, 5, concurrency=[1, 8])
+    with pytest.raises(ConfigError, match="8 in flight need as many prompts, there are 5") as told:
+        prompts_of(workload, 0)
+    assert (told.value.faults[0].file, told.value.faults[0].key) == (str(path), "concurrency")
+    drawn = {"draws": 20, "temperature": 1.0, "sample": 1, "concurrency": [8]}
+    drawing = Workload.model_validate({"class": "short", "prompts": str(path), **drawn})
+    assert len(ids(drawing, 8)) == 2, "2 prompts, 20 times each: 40 of the 4 times 8 wanted"

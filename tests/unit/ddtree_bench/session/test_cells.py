@@ -138,3 +138,12 @@ def test_each_rate_of_arrivals_is_a_cell(spec):
     ]
     assert keys(one).items() <= keys(two).items()
     assert len(set(keys(two).values())) == 3
+
+
+def test_what_fills_a_cell_is_part_of_its_key(spec):
+    """8 in flight draw 32 prompts of a sample of 2, as of one of 32: the same cell."""
+    two, many = (with_workload(spec, "short", sample=n, concurrency=(1, 8)) for n in (2, 32))
+    all_prompts = with_workload(spec, "short", concurrency=(1, 8))
+    alone, filled = "one/launch-1/short/c1/r1", "one/launch-1/short/c8/r1"
+    assert keys(two)[filled] == keys(many)[filled] != keys(all_prompts)[filled]
+    assert keys(two)[alone] != keys(many)[alone]

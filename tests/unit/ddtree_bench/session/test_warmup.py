@@ -93,8 +93,11 @@ def test_requests_are_in_flight_together():
 
 def test_the_smallest_and_the_largest_concurrency_are_warmed_up(tmp_path):
     """1, 4 and 2, 16: those in between lie between them."""
-    text = "workloads: {short: {concurrency: [1, 4]}, longform: {concurrency: [16, 2]}}"
-    assert concurrencies(bench(tmp_path, text)) == (1, 16)
+    spec = bench(tmp_path)
+    for name, levels in (("short", (1, 4)), ("longform", (16, 2))):
+        asked = spec.workloads[name].model_copy(update={"concurrency": levels})
+        spec = spec.model_copy(update={"workloads": {**spec.workloads, name: asked}})
+    assert concurrencies(spec) == (1, 16)
 
 
 def test_one_concurrency_is_warmed_up_once(tmp_path):

@@ -24,14 +24,19 @@ CONFIG = Config.model_validate(
 )
 
 
-def choices(seconds: dict[tuple[str, int], float], prompts: int = 8) -> pd.DataFrame:
-    """The table, from the seconds per token of each server in odd (1) and even (0) rounds."""
+def choices(
+    seconds: dict[tuple[str, int], float], prompts: int = 8, loads: dict[int, range] | None = None
+) -> pd.DataFrame:
+    """The table, from the seconds per token of each server in odd (1) and even (0) rounds.
+
+    `loads`: the prompts' numbers at each concurrency; by default `prompts` at 1.
+    """
     rows = [
-        {"server": server, "launch": launch, "workload_class": name, "concurrency": 1,
+        {"server": server, "launch": launch, "workload_class": name, "concurrency": level,
          "unit": f"{name}/{prompt:02}",
          "s_per_token": seconds[server, launch % 2] * (1 + 0.01 * (prompt % 3) * launch)}
         for server in SERVERS for launch in (1, 2, 3, 4) for name in CLASSES
-        for prompt in range(prompts)
+        for level, asked in (loads or {1: range(prompts)}).items() for prompt in asked
     ]  # fmt: skip
     units = pd.DataFrame(rows)
     cells = units.assign(status="ok", started_unix_s=units["launch"].astype(float))
@@ -97,3 +102,11 @@ def test_halves_share_no_prompt_and_no_round() -> None:
         where = {"split": split, "candidate": "tree-7", "relation": "baseline"}
         ratio = only(moved, **where)["speedup"] / only(base, **where)["speedup"]
         assert ratio == pytest.approx(factor)
+
+
+def test_prompts_are_halved_at_each_concurrency() -> None:
+    """Those asked at 1 are every second one of those at 8: still halves of 4 a class, not all."""
+    found = choices(LUCKY, loads={1: range(0, 16, 2), 8: range(16)})
+    for level, of_half in ((1, 5 * 4), (8, 5 * 8)):
+        rows = found[found["concurrency"] == level]
+        assert set(rows["picked_on"]) == set(rows["n_prompts"]) == {of_half}

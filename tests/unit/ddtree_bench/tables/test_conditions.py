@@ -84,3 +84,26 @@ def test_unknown_energy_of_one_gpu_leaves_the_sum_unknown(
     gpus = (GpuLoad(gpu="a", samples=1, energy_j=420.0), GpuLoad(gpu="b", samples=1))
     run.add("ar", 1, [one_cell(records, gpus=gpus)])
     assert build_tables(run.folders, config)["cells"]["joules_per_token"].isna().all()
+
+
+def test_cells_of_old_tell_how_many_were_in_flight(config: Config, run: Any, records: Any) -> None:
+    """From their requests' times: 21 tokens of 10 and of 20 ms are 0.63 s in 0.42 s, of eight."""
+    cell = records["id"]("ar", 1, "short").model_copy(update={"concurrency": 8})
+    requests = tuple(records["request"](cell, *each) for each in (("p1", 0.01), ("p2", 0.02)))
+    run.add("ar", 1, [records["cell"](cell, requests)])
+    tables = build_tables(run.folders, config)
+    row = tables["cells"].iloc[0]
+    assert row["mean_in_flight"] == pytest.approx(1.5)
+    assert (row["max_in_flight"], row["flags"]) == (2, "underfilled")
+    assert list(tables["findings"]["detail"]) == ["1.5 of 8 on average, 75% are the limit"]
+
+
+def test_a_finding_of_the_session_is_not_doubled(config: Config, run: Any, records: Any) -> None:
+    """Newer cells say so themselves."""
+    cell = records["id"]("ar", 1, "short").model_copy(update={"concurrency": 8})
+    measured = records["cell"](cell, (records["request"](cell, "p1", 0.01),))
+    said = (Finding(code=FindingCode.UNDERFILLED, detail="as measured"),)
+    marked = measured.cell.model_copy(update={"findings": said})
+    run.add("ar", 1, [MeasuredCell(marked, measured.requests)])
+    tables = build_tables(run.folders, config)
+    assert list(tables["findings"]["detail"]) == ["as measured"]

@@ -83,3 +83,16 @@ def test_values_that_are_not_above_zero_do_not_enter() -> None:
     """A zero has no logarithm; it is no measurement of a duration."""
     found = panel(("a", "short", 1, "p", 0.0), ("a", "short", 1, "q", 1.0))
     assert found.matched(["a"], ["short"], 1).n_prompts == 1
+
+
+def test_each_concurrency_has_its_own_prompts() -> None:
+    """More in flight ask more prompts; those of the smaller cell do not cut the larger one."""
+    rows = [
+        (server, "short", level, launch, f"p{n}", 1.0)
+        for server in "ab" for launch in (1, 2) for level, size in ((1, 2), (8, 32))
+        for n in range(size)
+    ]  # fmt: skip
+    columns = ["server", "workload_class", "concurrency", "launch", "unit", "value"]
+    found = Panel(pd.DataFrame(rows, columns=columns), "value")
+    assert found.matched(["a", "b"], ["short"], 1).n_prompts == 2
+    assert found.matched(["a", "b"], ["short"], 8).n_prompts == 32
