@@ -281,6 +281,7 @@ def _comparison(
         "acceptance_ratio": ACCEPTANCE[candidate] / ACCEPTANCE[reference],
         "step_time_ratio": STEP_S[candidate] / STEP_S[reference],
         "predicted_speedup": ratio * 1.03,
+        "first_token_factor": 0.97,
         "verdict": verdict,
         "verdict_detail": f"invented: {verdict}; launches limit, about 3 more would decide",
     }

@@ -248,6 +248,12 @@ UNITS = Table(
         COMPLETION,
         _seconds("seconds", "Seconds", "Σ end_s of its requests"),
         _ms("s_per_token", "Seconds per token", "seconds ÷ completion tokens", 2),
+        _ms(
+            "decode_s_per_token",
+            "After the first token",
+            "Σ (end_s − ttft_s) of its requests ÷ completion tokens",
+            2,
+        ),
         VERIFY_STEPS,
         ACCEPTED,
     ),
@@ -402,6 +408,12 @@ COMPARISONS = Table(
         _ratio("acceptance_ratio", "Acceptance ratio", "acceptance, candidate ÷ reference (AR: 1)"),
         _ratio("step_time_ratio", "Step ratio", "step time, candidate ÷ reference"),
         _ratio("predicted_speedup", "Predicted", "acceptance_ratio ÷ step_time_ratio"),
+        _ratio(
+            "first_token_factor",
+            "First token",
+            "speedup ÷ the speed-up by decode_s_per_token of the same prompts and launches: what "
+            "the times to the first token make of it; empty where they hold all the time",
+        ),
         _text("verdict", "Verdict", "code of the verdict"),
         _text("verdict_detail", "Why", "the verdict in words, with what limits it"),
     ),

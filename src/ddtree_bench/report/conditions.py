@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -14,32 +17,57 @@ from ddtree_bench.status import Status
 
 _HOST = "host"
 _LETTERS = 60
+_HASH: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_DIGITS: Final = 12
+"""Of a hash, in print."""
 _GIB = 2**30
 
 
 def differences(view: View) -> Grid:
-    """In what compared servers differ that the configuration does not vary."""
+    """In what compared servers differ that the configuration does not vary; a row a fact."""
     frame = view.tables["differences"]
+    facts = frame.groupby(["reference", "fact", "value", "reference_value"], sort=False)
     return Grid(
         "tab:differences",
         escape(
-            "Facts in which a server differs from the baseline, or a tree from the chain of equal "
+            "Facts in which servers differ from the baseline, or a tree from the chain of equal "
             "width, and which do not follow from algorithm, drafter, block size, budget or top-k "
-            "cap; names, ports and seeds left out. Each is a second factor of that comparison."
+            "cap; names, ports and seeds left out. Each is a second factor of that comparison. Of "
+            "two lists: how many values each has, and those that the other lacks."
         ),
-        r"L{26mm}L{26mm}L{42mm}L{26mm}L{26mm}",
-        (tuple(map(head, ("Server", "Against", "Fact", "Server's value", "Other's value"))),),
+        r"L{26mm}L{22mm}L{36mm}L{32mm}L{32mm}",
+        (tuple(map(head, ("Servers", "Against", "Fact", "Servers' value", "Other's value"))),),
         tuple(
             (
-                text(view.title(row["server"])),
-                text(view.title(row["reference"])),
-                text(row["fact"]),
-                text(_cut(row["value"])),
-                text(_cut(row["reference_value"])),
+                text(", ".join(map(view.title, rows["server"]))),
+                text(view.title(str(reference))),
+                text(fact),
+                *map(text, _both(str(value), str(other))),
             )
-            for _, row in frame.iterrows()
+            for (reference, fact, value, other), rows in facts
         ),
     )
+
+
+def _both(value: str, other: str) -> tuple[str, str]:
+    """Two values in print: hashes and long ones cut, of lists only what the other lacks."""
+    lists = _listed(value), _listed(other)
+    if lists[0] is None or lists[1] is None:
+        return _cut(value), _cut(other)
+    return _beyond(lists[0], lists[1]), _beyond(lists[1], lists[0])
+
+
+def _listed(value: str) -> list[Any] | None:
+    try:
+        found = json.loads(value)
+    except json.JSONDecodeError:
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _beyond(some: Sequence[Any], others: Sequence[Any]) -> str:
+    alone = [str(value) for value in some if value not in others]
+    return f"{len(some)} values" + (f", alone: {', '.join(alone)}" if alone else "")
 
 
 def startup(view: View) -> Grid:
@@ -213,9 +241,11 @@ def host(view: View) -> str:
             "attached."
         )
     others = 100 * np.asarray(rows["foreign_share"], dtype=float)
+    measured = int((view.tables["cells"]["status"] == Status.OK).sum())
     return (
-        f"While {len(rows)} cells were measured, other processes took {others.mean():.1f} % of "
-        f"all CPUs on average and {others.max():.1f} % in the worst cell."
+        f"The CPUs were sampled about once a second, in {len(rows)} of {measured} measured cells "
+        "at least once; the others were shorter. In those cells other processes took "
+        f"{others.mean():.1f} % of all CPUs on average and {others.max():.1f} % in the worst cell."
     )
 
 
@@ -225,4 +255,6 @@ def _mean(values: pd.Series) -> float | None:
 
 
 def _cut(value: str) -> str:
+    if _HASH.fullmatch(value):
+        return value[:_DIGITS] + " …"
     return value if len(value) <= _LETTERS else value[:_LETTERS] + " …"

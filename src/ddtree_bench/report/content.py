@@ -68,6 +68,7 @@ def _judgements(view: View) -> dict[str, Any]:
     return {
         "bottom_line": judgement.bottom_line(view),
         "causes": judgement.causes(view),
+        "causes_by_class": judgement.causes_by_class(view),
         "profile": judgement.profile(view),
         "trees": judgement.trees(view),
         "answers": judgement.answers(view),

@@ -9,10 +9,22 @@ import pandas as pd
 
 from ddtree_bench.charts.data import lowest_concurrency
 from ddtree_bench.columns import NOT_MEASURED, POOLED, TABLES
-from ddtree_bench.report.grid import INTERVAL, Cell, Grid, Row, failed, head, interval, number, text
+from ddtree_bench.config import CLASSES
+from ddtree_bench.report.grid import (
+    INTERVAL,
+    Cell,
+    Grid,
+    Row,
+    failed,
+    group,
+    head,
+    interval,
+    number,
+    text,
+)
 from ddtree_bench.report.tex import Tex, escape
 from ddtree_bench.report.view import BASELINE, EQUAL_WIDTH, View, column, ratio_with_interval
-from ddtree_bench.stats.cause import cause_of
+from ddtree_bench.stats.cause import Cause, cause_of
 from ddtree_bench.stats.verdict import Verdict
 
 _FASTER = (Verdict.FASTER, Verdict.FASTER_BELOW_MARGIN)
@@ -67,17 +79,70 @@ def causes(view: View) -> list[str]:
     """A sentence a tree: whether it won or lost against its equal chain, and by what."""
     said = []
     for _, row in view.comparisons(EQUAL_WIDTH).iterrows():
-        ratios = row[["speedup", "acceptance_ratio", "step_time_ratio"]]
-        if ratios.isna().any():
+        cause = _cause(row)
+        if cause is None:
             continue
-        cause = cause_of(*ratios)
         names = view.title(row["candidate"]), view.title(row["reference"])
+        first = cause.first_token
         said.append(
             f"{names[0]} {cause.said} against {names[1]}, by estimate: {row['speedup']:.2f} = "
             f"{cause.acceptance:.2f} (acceptance) × {cause.cost:.2f} (cost of a step) × "
-            f"{cause.rest:.2f} (rest); verdict: {_verdict(row)}."
+            + ("" if first is None else f"{first:.2f} (time to first token) × ")
+            + f"{cause.rest:.2f} (rest); verdict: {_verdict(row)}."
         )
     return said
+
+
+def _cause(row: pd.Series) -> Cause | None:
+    """The factors of a comparison; None where a ratio is missing."""
+    ratios = row[["speedup", "acceptance_ratio", "step_time_ratio"]]
+    if ratios.isna().any():
+        return None
+    first = row["first_token_factor"]
+    return cause_of(*ratios, first if first == first else None)
+
+
+def causes_by_class(view: View) -> Grid:
+    """Every tree's speed-up over its equal chain as a product, pooled and by class."""
+    return Grid(
+        "tab:causes",
+        escape(
+            "Where a tree's speed-up over the chain of equal width comes from, by estimate at the "
+            "lowest concurrency: speed-up = acceptance × cost × first token × rest. Acceptance: "
+            "tokens of a step, tree ÷ chain. Cost: time of a step, chain ÷ tree. First token: what "
+            "the times to the first token make of the speed-up; under 1 the tree waits longer. "
+            "Rest: time in no step, and other weights of prompts. Only the speed-up has an "
+            f"interval ({view.confidence})."
+        ),
+        rf"L{{28mm}}{INTERVAL}rrrrL{{40mm}}",
+        (
+            (
+                head("Class"),
+                head("Speed-up", 3),
+                *map(head, ("Acceptance", "Cost", "First token", "Rest", "Decided")),
+            ),
+        ),
+        tuple(_cause_rows(view)),
+    )
+
+
+def _cause_rows(view: View) -> Iterator[Row]:
+    for _, pair in view.comparisons(EQUAL_WIDTH).iterrows():
+        yield group(f"{view.title(pair['candidate'])} against {view.title(pair['reference'])}", 9)
+        for name in (*CLASSES, POOLED):
+            row = view.comparison_of(pair, name)
+            cause = None if row is None else _cause(row)
+            if row is not None and cause is not None:
+                factors = (cause.acceptance, cause.cost, cause.first_token, cause.rest)
+                yield (
+                    text("all five" if name == POOLED else name),
+                    *interval(
+                        column("comparisons", "speedup"),
+                        *row[["speedup", "speedup_low", "speedup_high"]],
+                    ),
+                    *(number(column("comparisons", "first_token_factor"), f) for f in factors),
+                    text(cause.said),
+                )
 
 
 def _verdict(row: pd.Series) -> str:
@@ -216,14 +281,15 @@ def choice(view: View) -> Grid:
     return Grid(
         "tab:choice",
         escape(
-            "Picked on one part of the data, judged on the other, then the parts swapped. "
+            "Picked on one part of the data, judged on the other, then the parts swapped; at each "
+            "number of conversations in flight by itself. "
             f"Picked: the fastest tree of the part that picks. Brackets: {view.confidence} "
             "intervals. n: prompts × rounds that judge."
         ),
-        rf"lL{{24mm}}lL{{34mm}}r{INTERVAL}",
+        rf"rlL{{24mm}}lL{{38mm}}r{INTERVAL}",
         (
             (
-                *map(head, ("Split", "Tree", "Picked", "Against", "n")),
+                *map(head, ("In flight", "Split", "Tree", "Picked", "Against", "n")),
                 head("Speed-up", 3),
             ),
         ),
@@ -233,6 +299,7 @@ def choice(view: View) -> Grid:
 
 def _choice_row(view: View, row: pd.Series) -> Row:
     return (
+        number(column("choice", "concurrency"), row["concurrency"]),
         text(row["split"]),
         text(view.title(row["candidate"])),
         text("yes" if row["picked"] == "true" else ""),

@@ -150,9 +150,24 @@ def _sentence(view: View, pair: pd.Series) -> str:
     said = verdict_sentence(pair["verdict"])
     return (
         f"{view.title(pair['candidate'])} against {against}: {said}, speed-up "
-        f"{ratio_with_interval(pair)}, {pair['n_prompts']:.0f} prompts, "
+        f"{ratio_with_interval(pair)}{_by_class(view, pair)}, {pair['n_prompts']:.0f} prompts, "
         f"{pair['n_launches']:.0f} launches."
     )
+
+
+def _by_class(view: View, pair: pd.Series) -> str:
+    """From the lowest to the highest class, as a clause; empty with fewer than two."""
+    found = {name: view.comparison_of(pair, name) for name in CLASSES}
+    rows = {name: row["speedup"] for name, row in found.items() if row is not None}
+    known = {name: value for name, value in rows.items() if value == value}
+    if len(known) < 2:
+        return ""
+    show = column("comparisons", "speedup").show
+    ends = (
+        f"{show(known[name])} ({name})"
+        for name in (min(known, key=known.__getitem__), max(known, key=known.__getitem__))
+    )
+    return f", by class {' to '.join(ends)}"
 
 
 def verdict_sentence(code: str) -> str:
@@ -223,60 +238,40 @@ def _ratio_cells(pair: pd.Series | None) -> Row:
 
 
 def overturn(view: View) -> list[str]:
-    """What would change the verdicts: what is undecided, near the margin, or missing."""
-    found = [
-        *_undecided(view),
-        *_against_in_a_class(view),
-        *_against_under_load(view),
-        *_missing(view),
-    ]
+    """What would change the verdicts: an item a pair that may turn, and what is missing."""
+    found = [*_may_turn(view), *_missing(view)]
     return found or ["Nothing in this run's own data; see the threats to validity."]
 
 
-def _undecided(view: View) -> Iterator[str]:
+def _may_turn(view: View) -> Iterator[str]:
     for relation in (EQUAL_WIDTH, BASELINE):
         for _, pair in view.comparisons(relation).iterrows():
-            if pair["verdict"] in ("", Verdict.UNDECIDED):
-                yield f"{_names(view, pair)} is undecided: {pair['verdict_detail']}."
-            elif pair["verdict"] in (Verdict.FASTER_BELOW_MARGIN, Verdict.SLOWER_BELOW_MARGIN):
-                yield (
-                    f"{_names(view, pair)}: the interval {ratio_with_interval(pair)} reaches into "
-                    f"the margin of ±{100 * view.config.analysis.margin:g} %."
-                )
+            doubts = [*_standing(view, pair), *_turned(view, pair)]
+            if doubts:
+                yield f"{_names(view, pair)}: {'; '.join(doubts)}."
 
 
-def _against_in_a_class(view: View) -> Iterator[str]:
-    """Classes in which a pooled verdict does not hold."""
-    for _, pair in view.comparisons(EQUAL_WIDTH).iterrows():
-        turned = [name for name in CLASSES if _turns(view, pair, name)]
-        if turned:
-            yield (
-                f"{_names(view, pair)}: the estimate lies on the other side of 1 in "
-                f"{', '.join(turned)}; traffic of that kind turns the verdict round."
-            )
+def _standing(view: View, pair: pd.Series) -> Iterator[str]:
+    """Why a verdict does not stand firm."""
+    if pair["verdict"] in ("", Verdict.UNDECIDED):
+        yield f"undecided: {pair['verdict_detail']}"
+    elif pair["verdict"] in (Verdict.FASTER_BELOW_MARGIN, Verdict.SLOWER_BELOW_MARGIN):
+        margin = f"±{100 * view.config.analysis.margin:g} %"
+        yield f"the interval {ratio_with_interval(pair)} reaches into the margin of {margin}"
 
 
-def _against_under_load(view: View) -> Iterator[str]:
-    """Concurrencies at which a pooled verdict does not hold."""
-    for relation in (EQUAL_WIDTH, BASELINE):
-        for _, pair in view.comparisons(relation).iterrows():
-            turned = [str(c) for c in view.concurrencies[1:] if _turns(view, pair, POOLED, c)]
-            if turned:
-                yield (
-                    f"{_names(view, pair)}: the estimate lies on the other side of 1 with "
-                    f"{', '.join(turned)} in flight."
-                )
-
-
-def _turns(
-    view: View, pair: pd.Series, workload_class: str, concurrency: int | None = None
-) -> bool:
-    """Whether a pair is shown to differ, and its estimate lies on the other side of 1 there."""
-    if pair["verdict"] not in (Verdict.FASTER, Verdict.SLOWER):
-        return False
-    frame = view.comparisons(pair["relation"], workload_class, concurrency)
-    same = (frame["candidate"] == pair["candidate"]) & (frame["reference"] == pair["reference"])
-    return bool(((frame[same]["speedup"] - 1) * (pair["speedup"] - 1) < 0).any())
+def _turned(view: View, pair: pd.Series) -> Iterator[str]:
+    """Classes and loads in which the estimate lies on the other side of 1, decided or not."""
+    places = {name: view.comparison_of(pair, name) for name in CLASSES}
+    for load in view.concurrencies[1:]:
+        places[f"with {load} in flight"] = view.comparison_of(pair, POOLED, load)
+    turned = [
+        f"{place} {ratio_with_interval(there)}"
+        for place, there in places.items()
+        if there is not None and (there["speedup"] - 1) * (pair["speedup"] - 1) < 0
+    ]
+    if turned:
+        yield f"by estimate on the other side of 1: {', '.join(turned)}"
 
 
 def _missing(view: View) -> Iterator[str]:

@@ -73,6 +73,14 @@ class View:
         found = frame[frame["candidate"] == candidate]
         return None if found.empty else found.iloc[0]
 
+    def comparison_of(
+        self, pair: pd.Series, workload_class: str, concurrency: int | None = None
+    ) -> pd.Series | None:
+        """The comparison of the same pair in a class, at a concurrency (the lowest), if any."""
+        frame = self.comparisons(pair["relation"], workload_class, concurrency)
+        same = (frame["candidate"] == pair["candidate"]) & (frame["reference"] == pair["reference"])
+        return frame[same].iloc[0] if same.any() else None
+
     def reason(self, server: str, workload_class: str | None = None) -> str:
         """Why a server has no figures (in a class): the first failure, in words."""
         cells = self.tables["cells"]

@@ -94,7 +94,8 @@ def _add_judgements(
         **sampling_faults(frames["draws"], config.analysis.baseline),
         **dict(zip(faulty["server"], faulty["verdict_detail"], strict=True)),
     }
-    comparisons = Comparisons(config, frames["cells"], speeds, rounds, faults)
+    decoding = Panel(counted, "decode_s_per_token")
+    comparisons = Comparisons(config, frames["cells"], speeds, rounds, faults, decoding)
     frames["comparisons"] = comparisons.frame(frames["classes"], frames["overall"])
     frames["crossover"] = crossover_frame(frames["comparisons"])
     frames["choice"] = Choices(config, counted, speeds, rounds).frame()

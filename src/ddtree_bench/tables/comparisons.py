@@ -89,6 +89,7 @@ class Comparisons:
         speeds: Panel,
         rounds: Rounds,
         faults: Mapping[str, str] | None = None,
+        decoding: Panel | None = None,
     ) -> None:
         """Take what was measured.
 
@@ -98,11 +99,13 @@ class Comparisons:
             speeds: seconds per token, without the launches that were throttled.
             rounds: of these cells.
             faults: what is wrong with the answers of faulty servers.
+            decoding: seconds per token after the first one, of the same launches.
         """
         self._config = config
         self._speeds = speeds
         self._rounds = rounds
         self._faults = faults or {}
+        self._decoding = decoding
         keys = cells[["server", "workload_class", "concurrency"]].drop_duplicates()
         self._asked: set[tuple[str, str, int]] = {tuple(key) for key in keys.to_numpy()}
 
@@ -204,7 +207,7 @@ class Comparisons:
             "concurrency": case.concurrency,
             "n_prompts": 0 if finding.matched is None else finding.matched.n_prompts,
             "n_launches": 0 if finding.matched is None else len(finding.matched.launches),
-            "speedup": _point(finding.matched),
+            "speedup": None if finding.matched is None else _ratio(finding.matched),
             "speedup_low": None if interval is None else interval.low,
             "speedup_high": None if interval is None else interval.high,
             "p_value": None if effect is None else effect.p_value(),
@@ -212,9 +215,24 @@ class Comparisons:
             **_signs(finding.matched, rule),
             "noise_floor": finding.floor,
             **_predicted(case, costs),
+            "first_token_factor": self._first_token(finding),
             "verdict": verdict.value,
             "verdict_detail": detail,
         }
+
+    def _first_token(self, finding: Finding) -> float | None:
+        """The speed-up ÷ what it is after the first tokens, of the same launches and prompts."""
+        case, matched = finding.case, finding.matched
+        if matched is None or self._decoding is None:
+            return None
+        servers = [case.pair.candidate, case.pair.reference]
+        where = (servers, case.classes, case.concurrency)
+        try:
+            after = self._decoding.matched(*where, matched.launches)
+        except NotEnoughData:
+            return None
+        same = (after.launches, after.n_prompts) == (matched.launches, matched.n_prompts)
+        return _ratio(matched) / _ratio(after) if same else None
 
 
 class Totals(NamedTuple):
@@ -260,9 +278,7 @@ def _predicted(case: Case, costs: Costs) -> dict[str, Value]:
     }
 
 
-def _point(matched: Matched | None) -> float | None:
-    if matched is None:
-        return None
+def _ratio(matched: Matched) -> float:
     candidate, reference = matched.blocks
     return float(np.exp(class_mean(prompt_differences(reference, candidate))))
 

@@ -23,8 +23,12 @@ _NAMES: Final = re.compile(r"identity\.(served_model_name|host|\w*port|\w*seed)"
 """What is different in any two launches and changes nothing."""
 _DECLARED: Final = {
     "model": r"identity\.model_path|machine\.(model|tokenizer)_sha256",
-    "drafter": r"identity\.speculative_draft_model_path|machine\.drafter_sha256",
-    "algorithm": r"identity\.speculative_(algorithm|num_draft_tokens)",
+    # a drafter takes its memory from the KV cache
+    "drafter": r"identity\.(speculative_draft_model_path|max_total_num_tokens)"
+    r"|machine\.drafter_sha256",
+    # trees come with the plug-in; SGLang calls their top-k cap EAGLE's
+    "algorithm": r"identity\.speculative_(algorithm|num_draft_tokens|eagle_topk)"
+    r"|machine\.plugin_source_sha256",
     "block_size": r"identity\.speculative_(dflash_block_size|num_draft_tokens)"
     r"|identity\.log\.(verify_width|drafter\.block_size)",
     "budget": r"identity\.speculative_(ddtree_budget|num_draft_tokens)|identity\.log\.verify_width",
@@ -33,6 +37,8 @@ _DECLARED: Final = {
 """Facts that follow from a key of the configuration."""
 _DRAFTING: Final = re.compile(r"identity\.(speculative_|log\.)|machine\.drafter_sha256")
 """Facts that mean nothing to plain decoding."""
+_SWITCHES: Final = re.compile(r"identity\.speculative_ddtree_\w+")
+"""Options of trees only: what is off there is what a chain does not have."""
 
 
 def difference_frame(launches: Sequence[Launch], config: Config) -> pd.DataFrame:
@@ -65,13 +71,14 @@ def _rows(newest: Mapping[str, Launch], config: Config) -> Iterator[Mapping[str,
         one, other = _facts(newest[name]), _facts(newest[reference])
         servers = config.servers[name], config.servers[reference]
         for fact in sorted(one.keys() | other.keys()):
-            if one.get(fact) != other.get(fact) and not _is_declared(fact, *servers):
+            values = one.get(fact), other.get(fact)
+            if not _is_same(fact, *values) and not _is_declared(fact, *servers):
                 yield {
                     "server": name,
                     "reference": reference,
                     "fact": fact,
-                    "value": one.get(fact),
-                    "reference_value": other.get(fact),
+                    "value": values[0],
+                    "reference_value": values[1],
                 }
 
 
@@ -81,6 +88,10 @@ def _facts(launch: Launch) -> dict[str, str]:
         **dict(flat("env", launch.environment)),
         **dict(flat("machine", decisive_facts(launch.machine))),
     }
+
+
+def _is_same(fact: str, one: str | None, other: str | None) -> bool:
+    return one == other or (bool(_SWITCHES.fullmatch(fact)) and {one, other} == {"false", None})
 
 
 def _is_declared(fact: str, one: Server, other: Server) -> bool:

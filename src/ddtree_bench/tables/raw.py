@@ -173,7 +173,8 @@ def _unit_rows(requests: Sequence[RequestRecord], *, replays: bool) -> Iterator[
             "requests": len(members),
             "completion_tokens": tokens,
             "seconds": seconds,
-            "s_per_token": None if tokens is None or tokens == 0 else seconds / tokens,
+            "s_per_token": _each(seconds, tokens),
+            "decode_s_per_token": _each(_after_first_s(members), tokens),
             "verify_steps": _sum(None if spec is None else spec.verify_steps for spec in specs),
             "accepted_drafts": _sum(
                 None if spec is None else spec.accepted_drafts for spec in specs
@@ -185,6 +186,18 @@ def _asked_sha256(members: Sequence[RequestRecord]) -> str:
     """Hash of what was asked: the prompt's own where there was one request."""
     asked = [request.prompt_sha256 for request in members]
     return asked[0] if len(asked) == 1 else json_sha256(asked)
+
+
+def _after_first_s(members: Sequence[RequestRecord]) -> float | None:
+    """Seconds of the answers after their first events; None if one has no event."""
+    if not all(request.events for request in members):
+        return None
+    return sum(request.end_s - request.events[0].at_s for request in members)
+
+
+def _each(seconds: float | None, tokens: int | None) -> float | None:
+    """Seconds a token; None where either was not measured, or there is no token."""
+    return None if seconds is None or tokens is None or tokens == 0 else seconds / tokens
 
 
 def _sum(values: Iterator[int | None]) -> int | None:

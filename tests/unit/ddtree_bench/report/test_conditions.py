@@ -67,8 +67,9 @@ def test_gpus_are_lowest_mean_and_highest(view: View) -> None:
 def test_the_host_in_a_sentence(view: View, nothing: View) -> None:
     """5 cells, 4 % on average; and without samples why there are none."""
     assert conditions.host(view) == (
-        "While 5 cells were measured, other processes took 4.0 % of all CPUs on average and "
-        "4.0 % in the worst cell."
+        "The CPUs were sampled about once a second, in 5 of 53 measured cells at least once; the "
+        "others were shorter. In those cells other processes took 4.0 % of all CPUs on average "
+        "and 4.0 % in the worst cell."
     )
     assert conditions.host(nothing).startswith("The CPUs were not watched")
 
@@ -78,6 +79,27 @@ def test_differences_name_both_sides(view: View) -> None:
     (row,) = rows(conditions.differences(view))
     assert row.startswith("tree 15/8 & chain 16 & ")
     assert row.endswith(" & 1")
+
+
+def difference(server: str, fact: str, value: str, other: str) -> dict[str, str]:
+    """A row of the table of differences, against plain decoding."""
+    told = {"fact": fact, "value": value, "reference_value": other}
+    return {"server": server, "reference": "ar", **told}
+
+
+def test_differences_are_told_once_and_briefly(view: View) -> None:
+    """Servers with the same difference share a row; of lists and hashes only what is needed."""
+    table = frame("differences", [
+        difference("dflash-b16", "identity.sizes", "[1, 2, 3, 4]", "[1, 2, 5]"),
+        difference("ddtree-b15", "identity.sizes", "[1, 2, 3, 4]", "[1, 2, 5]"),
+        difference("ddtree-b15", "machine.code_sha256", 64 * "a", ""),
+    ])  # fmt: skip
+    found = rows(conditions.differences(View({**view.tables, "differences": table}, view.config)))
+    lists, code = (row.replace("{}", "") for row in found)
+    assert lists.startswith("chain 16, tree 15/8 & plain & ")
+    assert lists.endswith(" & 4 values, alone: 3, 4 & 3 values, alone: 5")
+    assert code.count("a" * 12) == 1
+    assert "a" * 13 not in code.replace(r"\allowbreak", "")
 
 
 def test_nothing_measured_is_empty_not_wrong(nothing: View) -> None:

@@ -86,7 +86,7 @@ def test_failed_cell_shows_its_reason(made: Make) -> None:
 
 
 def test_what_would_overturn_it(made: Make) -> None:
-    """Undecided pairs, intervals that reach into the margin and turned classes are told."""
+    """Undecided pairs and classes on the other side of 1 are told, a pair at a time."""
     table = tables_of("full", CONFIG)["comparisons"]
     equal = table["relation"] == "equal width"
     pooled = table["workload_class"] == "all"
@@ -94,11 +94,27 @@ def test_what_would_overturn_it(made: Make) -> None:
     table.loc[equal & pooled & (trees == "ddtree-b15"), "verdict"] = "undecided"
     table.loc[equal & pooled & (trees == "ddtree-b7"), "verdict"] = "faster"
     turned = equal & (table["workload_class"] == "short") & (trees == "ddtree-b7")
-    table.loc[turned, "speedup"] = 0.9
-    said = "\n".join(made("full", comparisons=table)["overturn"])
-    assert "tree 15/8 against chain 16 is undecided: invented" in said
-    assert "other side of 1 in short" in said
-    assert "is pooled over 4 of 5 classes" in said
+    table.loc[turned, ["speedup", "speedup_low", "speedup_high"]] = [0.9, 0.7, 1.2]
+    told = made("full", comparisons=table)["overturn"]
+    assert told[0].startswith("tree 15/8 against chain 16: undecided: invented")
+    assert any("other side of 1: short 0.90 [0.70, 1.20]" in item for item in told)
+    assert "is pooled over 4 of 5 classes" in "\n".join(told)
+
+
+def test_a_class_in_which_an_undecided_tree_loses_is_on_the_first_page(made: Make) -> None:
+    """The verdict does not decide whether a class on the other side of 1 is told."""
+    table = tables_of("full", CONFIG)["comparisons"]
+    mine = (table["relation"] == "equal width") & (table["candidate"] == "ddtree-b15")
+    table.loc[mine, ["speedup", "verdict"]] = [1.2, "undecided"]
+    agentic = mine & (table["workload_class"] == "agentic")
+    table.loc[agentic, ["speedup", "speedup_low", "speedup_high"]] = [0.8, 0.6, 1.08]
+    page = made("full", comparisons=table)
+    first, *_ = page["overturn"]
+    assert "by estimate on the other side of 1: agentic 0.80 [0.60, 1.08]" in first
+    assert any("by class 0.80 (agentic) to 1.20" in sentence for sentence in page["headline"])
+    lost = [row for row in written(page["causes_by_class"]) if row.startswith("agentic")]
+    assert "0.80 & [0.60,{} & 1.08]" in lost[0]
+    assert lost[0].endswith("lost by the rest")
 
 
 def test_every_status_is_told(made: Make) -> None:
@@ -147,7 +163,7 @@ def test_the_first_page_speaks_of_every_concurrency(made: Make) -> None:
     assert "Highest pooled speed with 1 in flight" in said
     assert "With 8 in flight: highest pooled speed, by estimate: chain 8 & $co_1, 999.0" in said
     assert "slower: tree 15/8; against the equal chain" in said
-    assert "tree 15/8 against plain: the estimate lies on the other side of 1 with 8 in" in said
+    assert "tree 15/8 against plain: by estimate on the other side of 1: with 8 in flight" in said
 
 
 def first_page(context: dict[str, Any]) -> list[str]:

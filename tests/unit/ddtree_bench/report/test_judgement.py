@@ -93,7 +93,7 @@ def test_causes_name_the_factor(view: Make) -> None:
     (wide, narrow) = judgement.causes(view())
     assert wide.startswith("tree 15/8 won by acceptance against chain 16, by estimate: ")
     # 3.6 ÷ 3.1 = 1.16; 0.052 ÷ 0.056 = 0.93
-    assert "1.16 (acceptance) × 0.93 (cost of a step)" in wide
+    assert "1.16 (acceptance) × 0.93 (cost of a step) × 0.97 (time to first token)" in wide
     assert narrow.startswith("tree 7/8")
 
 

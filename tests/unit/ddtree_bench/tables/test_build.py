@@ -136,6 +136,38 @@ def test_prediction_is_acceptance_over_step_time(config: Config, two_rounds: Any
     assert row["predicted_speedup"] == pytest.approx(4.0)
 
 
+def test_what_the_first_token_makes_of_a_speedup(config: Config, run: Any, records: Any) -> None:
+    """Two answers of 21 tokens: equal after the first token, which one side has 0.1 s later."""
+    for server, first_s in (("ar", 0.01), ("chain", 0.11)):
+        cell = records["id"](server, 1, "short")
+        counts = (1, 21) if server == "chain" else range(1, 22)
+        events = tuple({"at_s": first_s + 0.01 * (n - 1), "tokens": n} for n in counts)
+        answer = records["request"](cell, "p1", 0.01, events=events, end_s=events[-1]["at_s"])
+        run.add(server, 1, [records["cell"](cell, (answer,))])
+    tables = build_tables(run.folders, config)
+    unit = only(tables["units"], server="chain")
+    assert unit["decode_s_per_token"] == pytest.approx(0.2 / 21)
+    row = only(tables["comparisons"], candidate="chain", workload_class="short")
+    # 0.21 s against 0.31 s, after the first token 0.2 s on both sides
+    assert row["speedup"] == pytest.approx(0.21 / 0.31)
+    assert row["first_token_factor"] == pytest.approx(0.21 / 0.31)
+
+
+def test_an_answer_in_one_event_has_no_time_after_its_first_token(
+    config: Config, run: Any, records: Any
+) -> None:
+    """Then the factor is not known: it is not 0."""
+    for server in ("ar", "chain"):
+        cell = records["id"](server, 1, "short")
+        event = ({"at_s": 0.21, "tokens": 21},)
+        answer = records["request"](cell, "p1", 0.01, events=event, end_s=0.21, stream=False)
+        run.add(server, 1, [records["cell"](cell, (answer,))])
+    comparisons = build_tables(run.folders, config)["comparisons"]
+    row = only(comparisons, candidate="chain", workload_class="short")
+    assert row["speedup"] == pytest.approx(1)
+    assert row["first_token_factor"] != row["first_token_factor"]
+
+
 def test_relations(config: Config, two_rounds: Any) -> None:
     """Everything meets the baseline; a tree meets the chain that verifies as many tokens."""
     comparisons = build_tables(two_rounds.folders, config)["comparisons"]

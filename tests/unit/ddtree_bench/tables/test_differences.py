@@ -13,6 +13,7 @@ PLAIN = {
     "random_seed": 5,
     "attention_backend": "triton",
     "speculative_algorithm": None,
+    "max_total_num_tokens": 1606158,
 }
 CHAIN = {
     **PLAIN,
@@ -21,6 +22,8 @@ CHAIN = {
     "speculative_algorithm": "DFLASH",
     "speculative_num_draft_tokens": 8,
     "speculative_draft_attention_backend": "triton",
+    "speculative_eagle_topk": 1,
+    "max_total_num_tokens": 1459234,
     "log.verify_width": 8,
 }
 TREE = {
@@ -28,7 +31,10 @@ TREE = {
     "served_model_name": "tree",
     "speculative_algorithm": "DDTREE",
     "speculative_ddtree_budget": 7,
+    "speculative_ddtree_trace": False,
+    "speculative_eagle_topk": 8,
 }
+PLUGIN = {"plugin_source_sha256": "0132"}
 
 
 def launch(server: str, identity: dict[str, Any], **changes: Any) -> Launch:
@@ -59,8 +65,18 @@ def test_who_is_compared_with_whom(config: Config) -> None:
 
 
 def test_what_the_configuration_varies_is_no_difference(config: Config) -> None:
-    """Names, seeds, ports, and all that follows from algorithm, block and budget."""
-    assert told(config, launch("ar", PLAIN), launch("chain", CHAIN), launch("tree", TREE)) == []
+    """Names, seeds, ports, and all that follows from algorithm, drafter, block and budget."""
+    servers = launch("ar", PLAIN), launch("chain", CHAIN), launch("tree", TREE, machine=PLUGIN)
+    assert told(config, *servers) == []
+
+
+def test_what_looks_declared_but_is_not_is_told(config: Config) -> None:
+    """Trees that are traced step by step, and a smaller KV cache beside the same drafter."""
+    other = {**TREE, "speculative_ddtree_trace": True, "max_total_num_tokens": 1000}
+    assert told(config, launch("chain", CHAIN), launch("tree", other)) == [
+        ("tree", "chain", "identity.max_total_num_tokens", "1000", "1459234"),
+        ("tree", "chain", "identity.speculative_ddtree_trace", "true", None),
+    ]
 
 
 def test_a_second_factor_is_told(config: Config) -> None:
