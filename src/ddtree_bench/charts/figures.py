@@ -74,7 +74,7 @@ def speedup(tables: Tables, config: Config) -> Drawing:
             empty_figure("No two servers have common prompts: nothing to compare."), data
         )
     rows = [len(_pairs(panel)) for panel in panels]
-    figure = new_figure(0.5 * len(rows) + 0.21 * sum(rows) + 0.25)
+    figure = new_figure(0.4 * len(rows) + 0.2 * sum(rows) + 0.2)
     axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)[:, 0]
     for place, panel in zip(axes, panels, strict=True):
         _forest(place, panel, config)
@@ -88,7 +88,7 @@ def histogram(tables: Tables, config: Config) -> Drawing:
     data = table[table["workload_class"] == POOLED]
     if data.empty:
         return Drawing(empty_figure("No server reported its accepted drafts."), data)
-    figure = new_figure(2.5)
+    figure = new_figure(2.0)
     axes = figure.add_subplot()
     for server, rows, appearance in _by_server(data, config):
         axes.plot(rows["accepted_drafts"], 100 * rows["share"], color=appearance.colour,
@@ -110,7 +110,7 @@ def cost(tables: Tables, config: Config) -> Drawing:
         return Drawing(empty_figure("No step time was measured: nothing was streamed."), data)
     pairs = lowest_concurrency(tables["comparisons"])
     pairs = pairs[(pairs["relation"] == "baseline") & (pairs["workload_class"] == POOLED)]
-    figure = new_figure(2.6)
+    figure = new_figure(2.3)
     left, right = figure.subplots(1, 2)
     _step_time(left, data, config)
     _predicted(right, pairs, config)
@@ -127,7 +127,7 @@ def load(tables: Tables, config: Config) -> Drawing:
     data = data[data["tok_per_s"].notna() & data["tok_per_s_of_totals"].notna()]
     if data["concurrency"].nunique() < 2:
         return Drawing(empty_figure("Only one concurrency was measured."), data.iloc[:0])
-    figure = new_figure(2.7)
+    figure = new_figure(2.4)
     axes = figure.add_subplot()
     for server, rows, appearance in _by_server(data, config):
         path = rows.sort_values("concurrency")
@@ -170,7 +170,7 @@ def original(tables: Tables, config: Config) -> Drawing:
 
 def _by_class(data: pd.DataFrame, column: Column, config: Config) -> Figure:
     """Points with intervals, a group a class; a cross on the axis where a server has no value."""
-    figure = new_figure(2.7)
+    figure = new_figure(2.1)
     axes = figure.add_subplot()
     groups = list(_by_server(data, config))
     for position, (server, rows, appearance) in enumerate(groups):

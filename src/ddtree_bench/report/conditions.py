@@ -192,13 +192,9 @@ def gpus(view: View) -> Grid:
         ),
         r"L{24mm}rrrrrr",
         (
-            tuple(
-                map(
-                    head,
-                    ("Server", "SM clock (MHz)", "Power (W)", "Temperature (°C)", "Memory (GiB)",
-                     "Throttled (%)", "Energy (J/tok)"),
-                )
-            ),
+            (*map(head, ("Server", "SM clock", "Power", "Temperature", "Memory", "Throttled",
+                         "Energy")),),
+            (*map(head, ("", "(MHz)", "(W)", "(°C)", "(GiB)", "(%)", "(J/tok)")),),
         ),
         tuple(
             _gpu_row(view, str(server), rows)

@@ -80,9 +80,9 @@ def interval(column: Column, value: object, low: object, high: object) -> Row:
     return number(column, value), Cell(escape(f"[{ends[0]},")), Cell(escape(f"{ends[1]}]"))
 
 
-def group(value: str, width: int) -> Row:
+def group(value: str, width: int, align: str = "l") -> Row:
     """A row that names the rows below it."""
-    return (Cell(Tex(rf"\textit{{{escape(value)}}}"), width),)
+    return (Cell(Tex(rf"\textit{{{escape(value)}}}"), width, align),)
 
 
 def failed(reason: str, span: int) -> Cell:

@@ -95,11 +95,11 @@ def causes(view: View) -> list[str]:
 
 def _cause(row: pd.Series) -> Cause | None:
     """The factors of a comparison; None where a ratio is missing."""
-    ratios = row[["speedup", "acceptance_ratio", "step_time_ratio"]]
-    if ratios.isna().any():
+    speedup, acceptance, step = row[["speedup", "acceptance_ratio", "step_time_ratio"]]
+    if pd.isna([speedup, acceptance, step]).any():
         return None
     first = row["first_token_factor"]
-    return cause_of(*ratios, first if first == first else None)
+    return cause_of(speedup, acceptance, step, None if pd.isna(first) else first)
 
 
 def causes_by_class(view: View) -> Grid:

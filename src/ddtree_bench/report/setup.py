@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,6 +18,13 @@ from ddtree_bench.status import Status
 
 _DETAIL_LETTERS = 300
 _LOG_LINES = 15
+_DIGITS = 16
+"""Of a hash, in print."""
+_NOT_PRINTED = (
+    r"launch\.|startup\.(parts_s|max_running)|machine\.load_average"
+    r"|identity\.(served_model_name|host|\w*port|\w*seed)$"
+)
+"""Facts that are in environment.csv only."""
 _LOG_LETTERS = 240
 _LAUNCH_FACTS = ("attempt", "status", "started_unix_s", "ready_after_s", "warmup_requests")
 _NUMBERS = ("block_size", "budget", "topk_cap", "verify_width", "launches_ok", "launches_failed")
@@ -244,8 +251,7 @@ def _fact(facts: pd.DataFrame, name: str) -> str:
 
 def environment(view: View) -> Grid:
     """What was recorded of machine, identity and variables; a common fact is told once."""
-    frame = view.tables["environment"]
-    frame = frame[~frame["name"].str.startswith("launch.")]
+    frame = _worth_printing(view.tables["environment"], _plain(view))
     launches = set(zip(frame["server"], frame["launch"], strict=True))
     holders: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
     for row in frame.to_dict("records"):
@@ -254,27 +260,66 @@ def environment(view: View) -> Grid:
     own = [(fact, who) for fact, who in holders.items() if len(who) != len(launches)]
     found: list[Row] = [group("all launches", 2)] if common else []
     found += [(text(name), text(_cut(value, 600))) for name, value in common]
-    found += list(_own_facts(view, own))
+    found += list(_own_facts(view, own, launches))
     return Grid(
         "tab:environment",
-        escape("What was recorded of machines, running servers and their variables."),
-        r"L{48mm}L{104mm}",
+        escape(
+            "What was recorded of machines, running servers and their variables; a fact that is "
+            "the same in all launches is told once. environment.csv has the rest: the seconds of "
+            "each start, loads of the moment, ports and seeds, and options of speculative decoding "
+            "that no server sets."
+        ),
+        r"L{64mm}L{93mm}",
         ((head("Fact"), head("Value")),),
         tuple(found),
     )
 
 
+def _plain(view: View) -> list[str]:
+    """Servers that decode plainly."""
+    return [name for name, server in view.config.servers.items() if server.algorithm == "AR"]
+
+
+def _worth_printing(facts: pd.DataFrame, plain: Sequence[str]) -> pd.DataFrame:
+    """The facts without those of one moment and those that another table has.
+
+    An option of speculative decoding that all servers have as `plain` ones have it is a default.
+    """
+    named = facts[~facts["name"].str.match(_NOT_PRINTED)]
+    options = named["name"].str.startswith("identity.speculative_")
+    of_plain = named["server"].isin(plain)
+    values = named[options].groupby("name")["value"].nunique()
+    defaults = set(values[values == 1].index) & set(named[options & of_plain]["name"])
+    kept: pd.DataFrame = named[~named["name"].isin(defaults)]
+    return kept
+
+
 def _own_facts(
-    view: View, facts: list[tuple[tuple[str, str], list[tuple[str, float]]]]
+    view: View,
+    facts: list[tuple[tuple[str, str], list[tuple[str, float]]]],
+    launches: Collection[tuple[str, float]],
 ) -> Iterator[Row]:
     """Facts of some launches only, under the names of those launches."""
     by_holders: dict[tuple[tuple[str, float], ...], list[tuple[str, str]]] = defaultdict(list)
     for fact, who in facts:
         by_holders[tuple(who)].append(fact)
     for holders, some in by_holders.items():
-        yield group(", ".join(f"{view.title(s)} launch {n:.0f}" for s, n in holders), 2)
+        yield group(_named(view, holders, launches), 2, "@{}L{158mm}@{}")
         for name, value in some:
             yield text(name), text(_cut(value, 600))
+
+
+def _named(
+    view: View, holders: Sequence[tuple[str, float]], launches: Collection[tuple[str, float]]
+) -> str:
+    """Launches in words; a server with all of its launches by its name alone."""
+    said = []
+    for server in dict.fromkeys(name for name, _ in holders):
+        mine = [number for name, number in holders if name == server]
+        whole = len(mine) == sum(name == server for name, _ in launches)
+        numbers = ", ".join(f"{number:.0f}" for number in mine)
+        said.append(view.title(server) + ("" if whole else f" launch {numbers}"))
+    return "; ".join(said)
 
 
 def commands(view: View) -> Grid:
@@ -294,12 +339,18 @@ def commands(view: View) -> Grid:
 
 def hashes(found: Mapping[str, str]) -> Grid:
     """SHA-256 of the tables that the report was made from."""
+    cells = [(text(name), text(value[:_DIGITS])) for name, value in found.items()]
+    cells += [(text(" "), text(" "))] * (-len(cells) % 2)
+    half = len(cells) // 2
     return Grid(
         "tab:hashes",
-        escape("SHA-256 of the tables that this report was made from."),
-        r"lL{120mm}",
-        ((head("Table"), head("SHA-256")),),
-        tuple((text(name), text(value)) for name, value in found.items()),
+        escape(
+            f"SHA-256 of the tables that this report was made from, the first {_DIGITS} of 64 "
+            "digits."
+        ),
+        r"llll",
+        (tuple(map(head, ("Table", "SHA-256", "Table", "SHA-256"))),),
+        tuple((*left, *right) for left, right in zip(cells[:half], cells[half:], strict=True)),
     )
 
 

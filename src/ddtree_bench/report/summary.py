@@ -31,9 +31,9 @@ from ddtree_bench.report.view import (
 from ddtree_bench.stats.verdict import Verdict
 
 _HARDWARE = {
+    "GPU": r"machine\.gpu\..*\.name",
     "processor": r"machine\.cpu_model",
     "cores": r"machine\.cpu_usable",
-    "GPU": r"machine\.gpu\..*\.name",
     "memory": r"machine\.memory_bytes",
 }
 _SENTENCES = {verdict.value: verdict.sentence for verdict in Verdict}
@@ -53,11 +53,11 @@ def scope(view: View) -> list[tuple[str, str]]:
         ("Machine", machine(view.tables["environment"])),
         (
             "Launches, cells",
-            f"{launches['launches_ok'].sum():.0f} launches measured, "
-            f"{launches['launches_failed'].sum():.0f} failed; "
-            f"{good} cells measured, {len(cells) - good} failed or not run",
+            f"{launches['launches_ok'].sum():.0f} launches, "
+            f"{launches['launches_failed'].sum():.0f} more failed; "
+            f"{good} cells, {len(cells) - good} more failed or not run; simulated: "
+            + ("; ".join(simulated(view.tables["environment"])) or "none"),
         ),
-        ("Simulated parts", "; ".join(simulated(view.tables["environment"])) or "none found"),
     ]
 
 
@@ -68,10 +68,9 @@ def machine(environment: pd.DataFrame) -> str:
         name: _distinct(facts[facts["name"].str.fullmatch(pattern)]["value"])
         for name, pattern in _HARDWARE.items()
     }
-    memory = [f"{float(size) / 2**30:.0f} GiB" for size in values.pop("memory")]
-    found = [f"{name}: {', '.join(some)}" for name, some in values.items() if some]
-    found += [f"memory: {', '.join(_distinct(memory))}"] if memory else []
-    return "; ".join(found) or "not recorded"
+    values["memory"] = _distinct(f"{float(size) / 2**30:.0f} GiB" for size in values["memory"])
+    values["cores"] = [f"{count} cores" for count in values["cores"]]
+    return "; ".join(" or ".join(some) for some in values.values() if some) or "not recorded"
 
 
 def simulated(environment: pd.DataFrame) -> list[str]:

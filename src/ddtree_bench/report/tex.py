@@ -76,6 +76,7 @@ _LONG_WORD = re.compile(r"\S{13,}")
 # digits only where no word is so long
 _BREAK_AFTER = re.compile(r"[^\w\s(\[{]{1,12}|[(\[{]{12}|_|[^\W_]{12}(?=[^\W_]{12})")
 _BREAK = r"\allowbreak{}"
+_INTERVAL = re.compile(r"(\[[\d.-]+,) (?=[\d.-]+\])")
 
 
 class Tex(str):
@@ -87,12 +88,13 @@ class Tex(str):
 def escape(value: object) -> Tex:
     """TeX that prints the value's text; a `Tex` is returned as it is.
 
-    Line ends and tabs become spaces. A character that the fonts lack becomes a small box that
-    names its code point.
+    Line ends and tabs become spaces; an interval such as [1.02, 1.37] stays on one line. A
+    character that the fonts lack becomes a small box that names its code point.
     """
     if isinstance(value, Tex):
         return value
-    return Tex("".join(map(_character, unicodedata.normalize("NFC", str(value)))))
+    text = unicodedata.normalize("NFC", str(value))
+    return Tex("".join(map(_character, _INTERVAL.sub("\\1\u00a0", text))))
 
 
 def breakable(value: object) -> Tex:

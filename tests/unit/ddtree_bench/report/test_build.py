@@ -39,6 +39,19 @@ def test_report_compiles_and_fits(tmp_path: Path, kind: str) -> None:
     assert "undefined" not in log
 
 
+def test_numbers_of_a_fast_machine_fit(tmp_path: Path) -> None:
+    """Thousands of tokens a second with their intervals, as a GPU gives them."""
+    tables = {
+        name: table.assign(**{
+            column: 40 * table[column] for column in table.columns if "tok_per_s" in column
+        })
+        for name, table in tables_of("full", CONFIG).items()
+    }  # fmt: skip
+    assert tables["overall"]["tok_per_s"].max() > 1000
+    build(tmp_path, tables)
+    assert "Overfull" not in (tmp_path / "build" / "report.log").read_text(errors="replace")
+
+
 def test_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
     """Neither folder nor clock reaches the PDF."""
     sums = {file_sha256(build(tmp_path / name, tables_of("full", CONFIG))) for name in ("a", "b/c")}

@@ -60,7 +60,7 @@ def test_gpus_are_lowest_mean_and_highest(view: View) -> None:
     """A reading that no GPU gave is a dash, energy is per token."""
     first = rows(conditions.gpus(view))[0]
     assert first.startswith("plain & – & ")
-    assert "90 / 300 / 400" in first.replace(r"\slash{}", "/").replace(r"\allowbreak{}", "")
+    assert "148 / 456 / 702" in first.replace(r"\slash{}", "/").replace(r"\allowbreak{}", "")
     assert first.endswith(" & 0.0 & 2.00")
 
 

@@ -141,6 +141,24 @@ def test_a_failure_that_a_later_attempt_made_good_is_told(made: Make) -> None:
     assert str(page).count(Status.HUNG.sentence) == 2  # the row, and the head of its log
 
 
+def test_the_page_of_facts_leaves_out_what_tells_a_reader_nothing(made: Make) -> None:
+    """Seconds of a start have a table of their own; plain decoding has other drafters' defaults."""
+    said = "\n".join(written(made("full")["environment"])).replace(r"\allowbreak{}", "")
+    assert r"identity.speculative\_num\_draft\_tokens" in said
+    assert "identity.model" in said
+    assert "ngram" not in said
+    assert "parts" not in said
+
+
+def test_logs_have_an_appendix_only_where_there_are_some(made: Make) -> None:
+    """An empty appendix is a page for nothing."""
+    head = r"\label{sec:logs}"
+    assert head in rendered(made("failed"))
+    page = rendered(made("full", failures=frame("failures", [])))
+    assert head not in page
+    assert "sec:logs" not in page
+
+
 def test_no_failures_are_said(made: Make) -> None:
     """An empty list of failures is a statement."""
     page = rendered(made("full", failures=frame("failures", [])))
@@ -206,7 +224,7 @@ def test_common_facts_are_told_once(made: Make) -> None:
         for server in ("ar", "dflash-b8")
         for launch in (1, 2)
     ]
-    facts.append({"server": "ar", "launch": 2, "name": "machine.load_average_1min", "value": "9"})
+    facts.append({"server": "ar", "launch": 2, "name": "machine.clocks_mhz", "value": "9"})
     rows = written(made("full", environment=frame("environment", facts))["environment"])
     assert len(rows) == 4
     assert "all launches" in rows[0]

@@ -124,6 +124,15 @@ def test_too_few_questions_are_told_as_such(view: Make) -> None:
     assert shown[9:] == ["n/a", "", ""]
 
 
+def test_a_choice_names_its_load(view: Make) -> None:
+    """The same split at another number in flight is another row, not a contradiction."""
+    table = tables_of("full", CONFIG)["choice"]
+    both = pd.concat([table, table.assign(concurrency=16, speedup=0.9)])
+    rows = [[cell.tex for cell in row] for row in judgement.choice(view(choice=both)).rows]
+    assert {row[0] for row in rows} == {"1", "16"}
+    assert all((row[0] == "16") == (row[6] == "0.90") for row in rows)
+
+
 def test_no_choice_says_why_once(view: Make) -> None:
     """Both splits have the same reason."""
     reason = "no choice is made: 10 prompts to choose, at least 20 needed"

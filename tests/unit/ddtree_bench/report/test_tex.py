@@ -50,6 +50,12 @@ def test_text_is_escaped(text: str, expected: str) -> None:
     assert escape(text) == expected
 
 
+def test_an_interval_stays_on_one_line() -> None:
+    """A line never ends within its brackets; other lists may be broken."""
+    assert escape("1.19 [1.02, 1.37], 40") == "1.19 [1.02,{}~1.37],{} 40"
+    assert escape("[a, b]") == "[a,{} b]"
+
+
 def test_tex_is_not_escaped_twice() -> None:
     """What is TeX already stays as it is; TeX joined with text counts as text again."""
     bold = Tex(r"\textbf{x}")
