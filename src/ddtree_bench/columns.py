@@ -534,6 +534,12 @@ LOSSLESS = Table(
             "Not judged",
             "first differences at which the target's log probabilities were not recorded",
         ),
+        _count(
+            "stray_places",
+            "Strays",
+            "recorded places of another answer than the one compared with, left out; the "
+            "baseline's row only",
+        ),
         Column(
             "worst_regret_nats",
             "Worst regret",

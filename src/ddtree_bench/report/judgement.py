@@ -231,6 +231,11 @@ def _near_tie(view: View) -> str:
     return f"{max([view.config.analysis.near_tie_nats, *limits]):g}"
 
 
+def _strays(view: View) -> str:
+    strays = int(view.tables["lossless"]["stray_places"].sum())
+    return f" {strays} recorded places are of other answers and left out." if strays else ""
+
+
 def answers(view: View) -> Grid:
     """Unsound answers of every server, and whether its answers are faulty."""
     counts = ("near_ties", "regret_faults", "not_judged", "worst_regret_nats", "loops", "empty",
@@ -245,7 +250,7 @@ def answers(view: View) -> Grid:
             "empty, failed, cut: answers that run in a circle, have no text, failed their check, "
             f"or were ended by the token limit. Unsound: questions on which only {view.baseline} "
             "is sound / on which only the server is; longer: only the server is cut / only "
-            f"{view.baseline}."
+            f"{view.baseline}.{_strays(view)}"
         ),
         rf"L{{28mm}}{'r' * (len(counts) + 2)}L{{14mm}}",
         (

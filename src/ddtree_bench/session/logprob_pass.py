@@ -10,20 +10,28 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ddtree_bench.client.answers import TopTokens
-from ddtree_bench.client.client import ChatMessage
+from ddtree_bench.client.client import ChatMessage, Client
 from ddtree_bench.errors import RequestError
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.hashing import json_sha256
 from ddtree_bench.json_lines import DamagedFile
 from ddtree_bench.prompts import prompts_of
 from ddtree_bench.records import Finding, Question, RequestRecord
+from ddtree_bench.session.cells import cells_of
 from ddtree_bench.session.launch import LaunchNotes, Live
-from ddtree_bench.session.logprobs import TopLogprobs, read_logprobs, write_logprobs
+from ddtree_bench.session.logprobs import (
+    TopLogprobs,
+    answer_sha256,
+    read_logprobs,
+    write_logprobs,
+)
 from ddtree_bench.session.spec import SessionSpec
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.workloads.ask import Asker, CellTask
@@ -64,9 +72,13 @@ class LogprobStore:
 def by_workload(
     spec: SessionSpec, cells: Iterable[MeasuredCell]
 ) -> Iterator[tuple[str, list[MeasuredCell]]]:
-    """Those good cells whose answers are judged by log probabilities, workload by workload."""
-    # in an order of their own: what was stored and what is new comes mixed in any other
-    good = sorted((c for c in cells if c.cell.status.ok), key=lambda each: str(each.cell.cell))
+    """Those good cells whose answers are judged by log probabilities, workload by workload.
+
+    In the order of the spec's cells, whatever was stored and what is new: it is that of the
+    session's file, in which the first answer to a question is the reference.
+    """
+    place = {cell: number for number, cell in enumerate(cells_of(spec))}
+    good = sorted((c for c in cells if c.cell.status.ok), key=lambda each: place[each.cell.cell])
     for name in spec.logprobs_of:
         if some := [each for each in good if each.cell.cell.workload == name]:
             yield name, some
@@ -98,24 +110,41 @@ def record_logprobs(
 def _ask_all(
     live: Live, notes: LaunchNotes, workload: str, cells: Sequence[MeasuredCell]
 ) -> Iterator[TopLogprobs]:
+    """The places of each first answer, asked for with as many in flight as it was given with.
+
+    The size of a batch decides rounding: so the answer is repeated most often, and soonest.
+    """
     prompts = _prompts(live, notes.spec, workload, cells)
-    for _, record in _answers(cells).values():
-        if record.prompt_sha256 not in prompts:
-            continue
-        said = record.output_ids or ()
-        sampling = record.sampling.model_copy(update={"max_new_tokens": len(said)})
-        notes.logprob_requests += 1
-        again = live.client.top_logprobs(prompts[record.prompt_sha256], sampling, TOP)
-        for position, place in enumerate(same_context(again, said)):
-            if place.nats:
-                yield TopLogprobs(
-                    workload=workload,
-                    prompt_id=record.prompt_id,
-                    turn=record.turn,
-                    prompt_sha256=record.prompt_sha256,
-                    position=position,
-                    top=tuple(place.nats.items()),
-                )
+    answers = [each for each in _answers(cells).values() if each[1].prompt_sha256 in prompts]
+    for measured in cells:
+        records = [record for source, record in answers if source is measured]
+        notes.logprob_requests += len(records)
+        asked = partial(_places, live.client, prompts)
+        with ThreadPoolExecutor(measured.cell.cell.concurrency) as pool:
+            yield from itertools.chain.from_iterable(pool.map(asked, records))
+
+
+def _places(
+    client: Client, prompts: Mapping[str, tuple[int, ...]], record: RequestRecord
+) -> Places:
+    """The places of one answer, asked for once more."""
+    said = record.output_ids or ()
+    sampling = record.sampling.model_copy(update={"max_new_tokens": len(said)})
+    again = client.top_logprobs(prompts[record.prompt_sha256], sampling, TOP)
+    answer = answer_sha256(said)
+    return tuple(
+        TopLogprobs(
+            workload=record.cell.workload,
+            prompt_id=record.prompt_id,
+            turn=record.turn,
+            prompt_sha256=record.prompt_sha256,
+            position=position,
+            top=tuple(place.nats.items()),
+            answer_sha256=answer,
+        )
+        for position, place in enumerate(same_context(again, said))
+        if place.nats
+    )
 
 
 def same_context(again: Sequence[TopTokens], said: Sequence[int]) -> Sequence[TopTokens]:

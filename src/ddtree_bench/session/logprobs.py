@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, TypeAdapter
 
+from ddtree_bench.hashing import json_sha256
 from ddtree_bench.json_lines import read_lines
 from ddtree_bench.records import Question, Record
 from ddtree_bench.session.store import write_whole
@@ -31,11 +32,18 @@ class TopLogprobs(Record):
     position: NonNegativeInt
     top: tuple[tuple[int, NonPositive], ...]
     """Token id and log probability, nats."""
+    answer_sha256: str | None = None
+    """`answer_sha256` of the answer whose place this is; None: recorded before this was kept."""
 
     @property
     def question(self) -> Question:
         """What was asked."""
         return self.workload, self.prompt_id, self.turn, self.prompt_sha256
+
+
+def answer_sha256(ids: Iterable[int]) -> str:
+    """Hash of an answer by its token ids."""
+    return json_sha256([int(token) for token in ids])
 
 
 def read_logprobs(path: Path) -> Iterator[TopLogprobs]:

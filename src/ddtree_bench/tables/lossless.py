@@ -19,7 +19,7 @@ import pandas as pd
 from ddtree_bench.columns import LOSSLESS
 from ddtree_bench.config import FIXED_LENGTH, Config
 from ddtree_bench.records import Question, RequestRecord
-from ddtree_bench.session.logprobs import TopLogprobs
+from ddtree_bench.session.logprobs import TopLogprobs, answer_sha256
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.stats.distributions import even_split_p_value
 from ddtree_bench.stats.loops import Ids, is_degenerate
@@ -76,7 +76,9 @@ class LosslessTable:
 
     config: Config
     _answers: dict[str, list[Answer]] = field(default_factory=dict)
+    _places: list[TopLogprobs] = field(default_factory=list)
     _tops: dict[tuple[Question, int], dict[int, float]] = field(default_factory=dict)
+    """What the target thought at places of the references."""
     _loops: dict[bytes, bool] = field(default_factory=dict)
 
     def add_cell(self, measured: MeasuredCell) -> None:
@@ -90,12 +92,12 @@ class LosslessTable:
 
     def add_logprobs(self, places: Iterable[TopLogprobs]) -> None:
         """Take what the target thought at some places of the baseline's answers."""
-        for place in places:
-            self._tops[place.question, place.position] = dict(place.top)
+        self._places += places
 
     def frame(self) -> pd.DataFrame:
         """A row a server, also where nothing could be compared."""
         references = _first_answers(self._answers.get(self.config.analysis.baseline, ()))
+        self._tops = _tops(self._places, references)
         limit = self._near_tie_nats(references)
         rows = (self._row(server, references, limit) for server in self.config.servers)
         return frame_of(rows, LOSSLESS)
@@ -143,7 +145,12 @@ class LosslessTable:
         longer, shorter = _discordant(first, references, lambda answer: not answer.cut)
         faults = judged[Judgement.FAULT]
         said = self._faults(faults, limit, (worse, better), (longer, shorter))
-        nothing = (SOUND, "") if compared else (NOT_COMPARED, "no greedy answer with token ids")
+        strays = None
+        if server == self.config.analysis.baseline:
+            strays = sum(not _is_of_reference(place, references) for place in self._places)
+        noted = f"{strays} recorded places are of other answers and left out" if strays else ""
+        lacking = (NOT_COMPARED, noted or "no greedy answer with token ids")
+        nothing = (SOUND, noted) if compared else lacking
         verdict, detail = (FAULTY, said) if said else nothing
         positions = [difference.position for difference in differences]
         regrets = [found.regret.nats for found in differences if found.regret is not None]
@@ -156,6 +163,7 @@ class LosslessTable:
             "near_ties": judged[Judgement.NEAR_TIE],
             "regret_faults": faults,
             "not_judged": judged[Judgement.NOT_JUDGED],
+            "stray_places": strays,
             "worst_regret_nats": max(regrets, default=None),
             "near_tie_nats": limit,
             "loops": sum(answer.loop for answer in answers),
@@ -197,6 +205,28 @@ class LosslessTable:
             longer, shorter = cut
             return f"cut by the limit on {longer} questions where plain ends, {shorter} reversed"
         return ""
+
+
+def _is_of_reference(place: TopLogprobs, references: Mapping[Question, Answer]) -> bool:
+    """Whether a place is the reference's: of another answer to its question it tells nothing.
+
+    Places of old do not say whose they are, and are taken for the reference's.
+    """
+    reference = references.get(place.question)
+    if reference is None or place.answer_sha256 is None:
+        return True
+    return place.answer_sha256 == answer_sha256(reference.ids)
+
+
+def _tops(
+    places: Iterable[TopLogprobs], references: Mapping[Question, Answer]
+) -> dict[tuple[Question, int], dict[int, float]]:
+    """The most likely tokens at each place of the references."""
+    return {
+        (place.question, place.position): dict(place.top)
+        for place in places
+        if _is_of_reference(place, references)
+    }
 
 
 def _is_worse(worse: int, better: int, alpha: float) -> bool:

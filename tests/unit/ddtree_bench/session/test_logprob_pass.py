@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
-from fakes import bench, cell_record, request_record
+from fakes import bench, cell_record, request_record, write_prompts
 
 from ddtree_bench.chat_template import PromptTokenizer
 from ddtree_bench.client.answers import TopTokens
@@ -16,6 +17,7 @@ from ddtree_bench.prompts import load_prompts
 from ddtree_bench.records import Sampling
 from ddtree_bench.session.launch import LaunchNotes, Live
 from ddtree_bench.session.logprob_pass import LogprobStore, record_logprobs, recorded, same_context
+from ddtree_bench.session.logprobs import answer_sha256
 from ddtree_bench.session.store import MeasuredCell
 from ddtree_bench.status import Status
 
@@ -160,3 +162,56 @@ def test_another_server_than_the_baseline_is_not_asked(notes, store):
     cells = [MeasuredCell(cell_record(), (answered(ids, "p0"),))]
     record_logprobs(live(notes, client), notes, store, cells)
     assert client.asked == []
+
+
+def of_load(notes, concurrency: int, ids: tuple[int, ...], said: tuple[int, ...]) -> MeasuredCell:
+    """A cell with so many in flight, its one answer to p0 with these ids."""
+    cell = cell_record().cell.model_copy(update={"concurrency": concurrency})
+    record = answered(ids, "p0", cell=cell).model_copy(update={"output_ids": said})
+    return MeasuredCell(cell_record(cell=cell, key=f"{concurrency:064}"), (record,))
+
+
+def at_loads(notes, *concurrency: int) -> None:
+    """Let workload `short` be asked with so many in flight, of as many prompts."""
+    write_prompts(Path(notes.spec.workloads["short"].prompts), max(concurrency))
+    asked = notes.spec.workloads["short"].model_copy(update={"concurrency": concurrency})
+    workloads = {**notes.spec.workloads, "short": asked}
+    notes.spec = notes.spec.model_copy(update={"workloads": workloads})
+
+
+@pytest.mark.parametrize(("loads", "first"), [((4, 16), (10, 11)), ((16, 4), (10, 12))])
+def test_the_recorded_answer_is_the_first_of_the_spec(notes, store, loads, first):
+    """4 goes before 16 as in the session's file, not after it as texts do; 16 first if asked so."""
+    at_loads(notes, *loads)
+    ids = rendered(notes, "Say the number 0.")
+    cells = [of_load(notes, 16, ids, (10, 12)), of_load(notes, 4, ids, (10, 11))]
+    record_logprobs(live(notes, FakeClient(*first)), notes, store, cells)
+    found = list(recorded(store, notes.spec, cells))
+    assert [place.position for place in found] == [0, 1]
+    assert {place.answer_sha256 for place in found} == {answer_sha256(first)}
+
+
+class Meeting(FakeClient):
+    """Answers once as many requests are in flight as it waits for."""
+
+    def __init__(self, parties: int, *tokens: int) -> None:
+        super().__init__(*tokens)
+        self.barrier = threading.Barrier(parties, timeout=10)
+
+    def top_logprobs(self, input_ids, sampling, count):
+        """Wait for the others."""
+        self.barrier.wait()
+        return super().top_logprobs(input_ids, sampling, count)
+
+
+def test_places_are_asked_for_under_the_load_of_their_answer(notes, store):
+    """Two answers of a cell with two in flight meet; alone, the first would wait for ever."""
+    at_loads(notes, 2)
+    texts = [rendered(notes, f"Say the number {n}.") for n in range(2)]
+    cell = cell_record().cell.model_copy(update={"concurrency": 2})
+    requests = tuple(answered(ids, f"p{n}", cell=cell) for n, ids in enumerate(texts))
+    client = Meeting(2, 10, 11)
+    cells = [MeasuredCell(cell_record(cell=cell), requests)]
+    record_logprobs(live(notes, client), notes, store, cells)
+    assert sorted(asked for asked, _ in client.asked) == sorted(texts)
+    assert notes.logprob_requests == 2

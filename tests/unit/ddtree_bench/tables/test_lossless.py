@@ -6,7 +6,7 @@ import pytest
 
 from ddtree_bench.config import Config
 from ddtree_bench.records import Check
-from ddtree_bench.session.logprobs import TopLogprobs
+from ddtree_bench.session.logprobs import TopLogprobs, answer_sha256
 from ddtree_bench.tables import build_tables
 from ddtree_bench.tables.lossless import Answer, LosslessTable
 
@@ -195,3 +195,31 @@ def test_a_baseline_that_errs_hides_nobodys_faults(table: Make) -> None:
     made.add_logprobs([third(made._answers["ar"][0], top)])
     assert row(made)["near_tie_nats"] == pytest.approx(0.5)
     assert row(made)["verdict"] == row(made, "ar")["verdict"] == "faulty"
+
+
+def recorded_of(table: Make, recorded: tuple[int, ...]) -> tuple[pd.Series, pd.Series]:
+    """Rows of tree and baseline, which said 1 2 3 first; the places are those of this answer.
+
+    The tree says 9 in the third place, which after the recorded answer lies 3 nats below.
+    """
+    made = table({"ar": [{"output_ids": (1, 2, 3)}], "tree": [{"output_ids": (1, 2, 9)}]})
+    found = third(made._answers["ar"][0], ((3, -0.1), (9, -3.1)))
+    of_answer = {"answer_sha256": answer_sha256(recorded)}
+    made.add_logprobs([found.model_copy(update=of_answer)])
+    return row(made), row(made, "ar")
+
+
+def test_places_of_another_answer_judge_nobody(table: Make) -> None:
+    """With 16 in flight the baseline had said 1 5 3: what it thought there is of another text."""
+    tree, plain = recorded_of(table, (1, 5, 3))
+    assert (tree["not_judged"], tree["regret_faults"], tree["verdict"]) == (1, 0, "sound")
+    assert pd.isna(tree["stray_places"])
+    assert plain["stray_places"] == 1
+    assert plain["verdict_detail"] == "1 recorded places are of other answers and left out"
+
+
+def test_places_of_the_reference_judge(table: Make) -> None:
+    """The same places, of the answer that is compared with."""
+    tree, plain = recorded_of(table, (1, 2, 3))
+    assert (tree["regret_faults"], tree["verdict"]) == (1, "faulty")
+    assert plain["stray_places"] == 0
