@@ -92,12 +92,6 @@ def _traced(launch: Launch) -> list[Plan]:
     return [with_graphs, eager]
 
 
-def _both_precisions(launch: Launch) -> list[Plan]:
-    in_float32 = ("--dtype", "float32")
-    chains = [launch.chain(), launch.chain(16, *in_float32, label=sameness.FLOAT32)]
-    return [*chains, launch.tree(), launch.tree(15, 8, 16, *in_float32, label=sameness.FLOAT32)]
-
-
 def _sizes(launch: Launch) -> list[Plan]:
     return [launch.plain()] + [
         launch.tree(budget, topk, label=sameness.SIZED)
@@ -117,7 +111,7 @@ PARTS: dict[str, Part] = {
     ),
     "clients": Part(speed.clients, lambda on: [on.chain(), on.tree()], 80),
     "context": Part(speed.context, lambda on: [on.chain(), on.tree()], 150),
-    "reference": Part(sameness.reference, _both_precisions, 60),
+    "reference": Part(sameness.reference, lambda on: [on.chain(), on.tree()], 60),
     "graphs": Part(sameness.graphs, _traced, 60, is_timed=False),
     "cuts": Part(sameness.cuts, _traced, 30, is_timed=False),
     "sampling": Part(sameness.sampling, lambda on: [on.plain(), on.tree()], 60, is_timed=False),

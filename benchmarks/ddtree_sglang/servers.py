@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
+from ddtree_bench.errors import MachineError  # noqa: E402
 from ddtree_bench.server.process import Command, ServerProcess, free_port  # noqa: E402
 
 TREE, CHAIN = "ddtree-b15-k8", "dflash-b16"
@@ -103,7 +104,7 @@ def serving(
     urls: dict[str, str] = {}
     faults: dict[str, str] = {}
     with ExitStack() as stack:
-        started = [(plan, stack.enter_context(_process(plan, launch))) for plan in plans]
+        started = [(plan, stack.enter_context(_running(plan, launch))) for plan in plans]
         deadline_s = time.monotonic() + launch.start_s
         for plan, process in started:
             if _answers(process, deadline_s):
@@ -111,6 +112,23 @@ def serving(
             else:
                 faults[plan.name] = log_text(plan.name, launch)[-3000:]
         yield urls, faults
+
+
+@contextmanager
+def _running(plan: Plan, launch: Launch) -> Iterator[ServerProcess]:
+    """A server that is started and stopped.
+
+    That its port is taken afterwards is no fault here: a neighbour may have got the number.
+    """
+    process = _process(plan, launch)
+    try:
+        process.start()
+        yield process
+    finally:
+        try:
+            process.stop()
+        except MachineError as error:
+            print(f"{plan.name}: {error}", file=sys.stderr, flush=True)
 
 
 def _process(plan: Plan, launch: Launch) -> ServerProcess:

@@ -10,6 +10,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+MODULES = (
+    *("servers", "asking", "estimates", "findings", "run", "sameness", "soak"),
+    *("padding", "grammar", "hybrid"),
+)
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "ddtree_sglang"
 
 
@@ -25,7 +29,7 @@ def load(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module", autouse=True)
 def _modules() -> None:
-    for name in ("servers", "asking", "estimates", "findings", "run", "sameness", "soak"):
+    for name in MODULES:
         load(name)
 
 
@@ -101,7 +105,7 @@ def test_acceptance_is_compared_while_the_texts_are_the_same() -> None:
 
 def test_constrained_answers_are_held_against_their_schema() -> None:
     """JSON of the schema's keys and types; not what merely parses."""
-    grammar = load("grammar")
+    grammar = sys.modules["grammar"]
     assert grammar._is_valid('{"name": "Nile", "kind": "river", "size": 6650}')
     for wrong in ('{"name": "Nile", "kind": "sea", "size": 1}', '{"name": "Nile"', "[]", "3"):
         assert not grammar._is_valid(wrong)
@@ -130,9 +134,63 @@ def test_the_soak_mixes_all_kinds() -> None:
     assert 5 <= left <= 60  # 25 are expected
 
 
+@pytest.mark.parametrize(("wrong", "passes"), [(0.01, True), (0.0, True), (0.3, False)])
+def test_a_state_that_leaks_is_seen(
+    wrong: float, passes: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The share of tokens that the target would not choose is held against plain decoding's."""
+    asking, hybrid = sys.modules["asking"], sys.modules["hybrid"]
+    report, rng = sys.modules["findings"].Report(), np.random.default_rng(0)
+    fields = {"ddtree_accepted_by_rank": [3, 1]}
+
+    class Fake:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def loop(self, questions: list[object], *_: int, ignore_eos: bool) -> object:
+            assert ignore_eos
+            ids = (1,) if self.name == hybrid.EAGER else (0,)
+            answer = asking.Answer(ids * 90, 30, 4, 0.0, 0.0, 1.0, fields)
+            return asking.Loop([answer for _ in questions], 1.0)
+
+        def regrets(self, _: object, answer: tuple[int, ...]) -> list[float]:
+            share = wrong if answer[0] == 1 else 0.01
+            return list(np.where(rng.random(len(answer)) < share, 4.0, 0.0))
+
+    launch = sys.modules["servers"].Launch("target", "drafter", tmp_path)
+    run = sys.modules["run"].Run(launch, {}, report, 8, 1, 0.0)
+    monkeypatch.setattr(type(run), "servers", lambda _, *names: [Fake(name) for name in names])
+    found = hybrid.compare(run)
+    assert found[hybrid.EAGER]["alone"]["tokens"] == 90 * hybrid.PROMPTS
+    outcome = report.checks[f"{hybrid.EAGER}: tokens are the target's choice"]
+    assert outcome["passed"] is passes
+    assert report.checks[f"{hybrid.EAGER}: siblings are accepted"]["found"] == hybrid.PROMPTS
+
+
+def test_a_hybrid_model_is_a_checkpoint(tmp_path: Path) -> None:
+    """Three of four layers are recurrent; the drafter's tensors are named as the shipped one's."""
+    hybrid, padding = sys.modules["hybrid"], sys.modules["padding"]
+    tokenizer, rng = tmp_path / "tokenizer", np.random.default_rng(0)
+    tokenizer.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tokenizer / name).write_text("{}")
+    weights = hybrid.target_weights(rng)
+    assert sum("A_log" in name for name in weights) == 6
+    assert sum("q_norm" in name for name in weights) == 2
+    folder = hybrid.write_model(tmp_path / "m", hybrid.target_config(), weights, tokenizer)
+    _, tensors = padding._read(folder / "model.safetensors")
+    head = tensors["lm_head.weight"][1].view(np.float32)
+    assert head.shape == (hybrid.VOCABULARY, hybrid.HIDDEN)
+    assert np.array_equal(head, weights["lm_head.weight"])
+    shipped = FOLDER.parents[1] / "models/smollm2-135m-dflash-b16/model.safetensors"
+    own = {name for name in hybrid.drafter_weights(rng) if not name.startswith("layers.2.")}
+    _, others = padding._read(shipped)
+    assert own == {name for name in others if not name.startswith("layers.2.")}
+
+
 def test_padding_adds_heads_of_zeros(tmp_path: Path) -> None:
     """Two key heads of size 2 and four queries become three and six; other weights stay."""
-    padding, source = load("padding"), tmp_path / "model"
+    padding, source = sys.modules["padding"], tmp_path / "model"
     source.mkdir()
     config = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 8}
     (source / "config.json").write_text(json.dumps(config))
