@@ -1,7 +1,8 @@
 """Keep a measured run as an example: `scripts/keep-example SESSIONS` (docs/gpu-node.md).
 
 Packs the raw results, what is of the machine and not of the measurement replaced, makes the report
-from the packed files, and draws the figure of the README.
+from the packed files, draws the figure of the README, and writes what the report's first page says
+between the marks of the pages that tell of the example.
 """
 
 from __future__ import annotations
@@ -15,41 +16,96 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ddtree_bench.charts.data import Tables, read_tables
 from ddtree_bench.charts.draw import draw_picture
-from ddtree_bench.config import load_config
+from ddtree_bench.config import Config, load_config
 from ddtree_bench.errors import BenchError, MachineError
 from ddtree_bench.layout import RunLayout
+from ddtree_bench.report import judgement, summary
 from ddtree_bench.report.__main__ import report_of
+from ddtree_bench.report.view import View
 
 KEPT: Final = ("spec.json", "launch.json", "cells.jsonl", "logprobs.jsonl", "*.server.log")
 """Files of a session that are packed."""
 PICTURE: Final = "speedup"
 """The figure that the README shows."""
+MARKS: Final = ("<!-- by scripts/keep-example -->", "<!-- end -->")
+"""Between them a page says what the example says."""
 _GPU: Final = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KERNEL: Final = re.compile(r'("kernel": "\d+(?:\.\d+)*)[^"]*"')
 _PLACE: Final = re.compile(r"(?<![\w.:/])(/\w[\w.-]*/\w[\w.-]*)/")
 
 
-def keep(
-    config_path: Path, sessions: Path, example: Path, picture: Path, changes: Mapping[str, str]
-) -> str:
-    """Fill the folder of an example and its picture; returns what of the machine is still named.
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Where an example lies, and where it is told of."""
 
-    Raises BenchError as `report_of` does, and if there is no session.
+    config: Path
+    folder: Path
+    picture: Path
+    pages: tuple[Path, ...]
+
+    @property
+    def archive(self) -> Path:
+        """The packed sessions."""
+        return self.folder / "sessions.tar.gz"
+
+
+def keep(example: Example, sessions: Path, changes: Mapping[str, str]) -> str:
+    """Fill the folder of an example, its picture and pages; returns what of the machine is named.
+
+    Raises BenchError as `report_of` does, if there is no session, or a page has no marks.
     """
-    archive = example / "sessions.tar.gz"
-    places = pack(sessions, archive, changes)
+    places = pack(sessions, example.archive, changes)
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
-        pdf = report_of(config_path, Path(folder) / "sessions")
-    shutil.copyfile(pdf, example / pdf.name)
-    config = load_config(config_path)
-    draw_picture(PICTURE, RunLayout.of(config.run).tables, config, picture)
+        pdf = report_of(example.config, unpack(example.archive, Path(folder)))
+    shutil.copyfile(pdf, example.folder / pdf.name)
+    config = load_config(example.config)
+    tables = RunLayout.of(config.run).tables
+    draw_picture(PICTURE, tables, config, example.picture)
+    said = told(read_tables(tables), config)
+    for page in example.pages:
+        page.write_text(page_with(page, said), encoding="utf-8")
     return ", ".join(sorted(places)) or "none"
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """The sessions of an archive, in a folder; returns where they are."""
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return folder / "sessions"
+
+
+def told(tables: Tables, config: Config) -> str:
+    """The report's first page, and why trees win or lose, as a list in Markdown."""
+    view = View(tables, config)
+    scope = dict(summary.scope(view))
+    items = (
+        f"**{judgement.bottom_line(view)}**",
+        *summary.headline(view),
+        *judgement.causes(view),
+        f"Measured {summary.dates(tables['cells']['started_unix_s'])}; {scope['Machine']}; "
+        f"{scope['Launches, cells']}.",
+    )
+    return "\n".join(f"- {item}" for item in items)
+
+
+def page_with(page: Path, said: str) -> str:
+    """A page with this text between its marks; raises MachineError if it has none."""
+    text = page.read_text(encoding="utf-8")
+    before, start, rest = text.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not (start and end):
+        raise MachineError(
+            "the page has no place for what the example says",
+            where=str(page),
+            remedy=f"write {MARKS[0]} and {MARKS[1]}, a line each, where it should stand",
+        )
+    return f"{before}{start}\n\n{said}\n\n{end}{after}"
 
 
 def pack(sessions: Path, archive: Path, changes: Mapping[str, str]) -> set[str]:
@@ -119,14 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     given = parser.parse_args(arguments)
     try:
-        places = keep(
-            given.config, given.sessions, given.example, given.picture, dict(given.replace)
-        )
+        pages = (Path("README.md"), given.example / "README.md")
+        example = Example(given.config, given.example, given.picture, pages)
+        places = keep(example, given.sessions, dict(given.replace))
     except BenchError as error:
         print(error, file=sys.stderr)
         return 2
     print(f"folders of the node that are still named: {places}")
-    print(f"now read {given.example}/README.md against the report's first page")
+    print(f"now read {given.example}/README.md: what is not between its marks is by hand")
     return 0
 
 
