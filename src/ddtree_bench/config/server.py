@@ -45,6 +45,12 @@ class Server(Section):
     args: tuple[str, ...] = Field(
         (), description="Further flags of the engine, as a list; no shell ever sees them."
     )
+    args_add: tuple[str, ...] = Field(
+        (),
+        exclude=True,
+        description="Flags after those of `args`, for servers that share a list by YAML's `<<`; "
+        "what was measured records them as `args`.",
+    )
     env: dict[str, str] = Field(
         {}, description="Environment variables of the server; they are recorded."
     )
@@ -83,6 +89,17 @@ class Server(Section):
         if self.algorithm == "DDTREE" and self.budget is not None:
             return self.budget + 1
         return self.block_size if self.algorithm == "DFLASH" else None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flags_are_one_list(cls, data: object) -> object:
+        """Append `args_add` to `args`; what is no list is left for its own error."""
+        if not isinstance(data, dict):
+            return data
+        lists = [data.get(key, ()) for key in ("args", "args_add")]
+        if not all(isinstance(flags, (list, tuple)) for flags in lists):
+            return data
+        return {**data, "args": [*lists[0], *lists[1]], "args_add": ()}
 
     @model_validator(mode="after")
     def _drafting_is_consistent(self) -> Self:

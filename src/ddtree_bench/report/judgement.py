@@ -330,7 +330,9 @@ def latency(view: View) -> Grid:
     return Grid(
         "tab:latency",
         escape(
-            "Latency over the requests of the five classes, at the lowest concurrency. "
+            "Latency over the requests of the five classes, at the lowest concurrency. TTFT: time "
+            "to first token, TPOT: time per token after it, Gap: time between two bursts, End: "
+            "time to the last token. "
             f"Brackets: {view.confidence} intervals between order statistics, counting questions. "
             "Of times the 50th, 90th and 99th percentile, of the speed that one user sees the "
             "50th, 10th and 1st. n/a: too few questions for an order statistic on either side. "

@@ -49,7 +49,8 @@ def classes(view: View) -> Grid:
         "tab:classes",
         escape(
             f"Every class at the lowest concurrency; brackets: {view.confidence} intervals. "
-            "n: prompts × launches. Decode: median decode speed. TTFT: time to first token, TPOT: "
+            "n: prompts × launches. Speed: tokens ÷ time of an answer, prefill included, geometric "
+            "mean. Decode: median speed after the first token. TTFT: time to first token, TPOT: "
             "time per token after it, Gap: time between two bursts, End: time to the last token, "
             "all medians over requests. Step: time of a verify step (plain decoding: of a token). "
             "Cut: answers ended by the token limit. Valid: answers that passed their check."
@@ -352,7 +353,8 @@ def load(view: View) -> Grid:
         "tab:load",
         escape(
             "Load: conversations in flight, five classes pooled. Throughput: tokens of all "
-            "conversations ÷ time of the cells."
+            "conversations ÷ time of the cells. TTFT, TPOT: time to first token, and per token "
+            "after it. Accepted: tokens that a verify step yields."
         ),
         rf"L{{30mm}}r{INTERVAL}rrrr",
         (

@@ -186,8 +186,8 @@ def verdicts(view: View) -> Grid:
         escape(
             f"Verdicts at concurrency {_lowest(view)}, the five classes pooled with equal weight. "
             f"Brackets: {view.confidence} intervals. A tree is judged against its equal chain, "
-            f"which verifies as many tokens, a chain against {view.baseline}. "
-            "n: prompts × launches."
+            f"which verifies as many tokens, a chain against {view.baseline}. Accepted: tokens "
+            "that a verify step yields. n: prompts × launches."
         ),
         rf"L{{24mm}}{INTERVAL}{INTERVAL}{INTERVAL}rrL{{24mm}}",
         (

@@ -26,7 +26,8 @@ def turns(view: View) -> Grid:
         escape(
             f"Conversations of class multiturn, turns 1 to {_TURNS}, at the lowest concurrency: "
             "the prompt grows, and with a prefix cache only its new part is read. Speed: geometric "
-            "mean over requests. Fewer conversations reach the later turns, so turns differ in "
+            "mean over requests. TTFT: time to first token. Accepted: tokens that a verify step "
+            "yields. Fewer conversations reach the later turns, so turns differ in "
             "what is asked; all turns are in turns.csv."
         ),
         rf"L{{24mm}}{'r' * (len(_SHOWN) * _TURNS)}",
