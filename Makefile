@@ -4,7 +4,8 @@
 # make lint      ruff, snakefmt, mypy, snakemake --lint
 # make plan      show sessions, cells and expected minutes; starts nothing
 # make retry     try failed measurements again
-# make again SERVER=NAME  measure a server once more, with the servers that it is compared with
+# make again SERVER=NAME  measure a server once more, with all that share rounds with it;
+#                WITH=opponents or WITH=alone measures fewer and names the pairs that lose their verdict
 # make report-sglang-cpu  the same pipeline on stock SGLang without a GPU (a check, 9 GB to install)
 # make report-example     the report of the H200 run from its raw results; no GPU needed
 # make docs      write the pages that are made from the code
@@ -12,10 +13,12 @@
 # make clean-results   remove the MEASUREMENTS of all runs, too; they take hours to make again
 # make distclean       remove measurements, environments and the model that is made here
 #
+# SAMPLE=full (or a number) replaces the samples of the workloads, in all targets that measure.
 # CONFIG=config/mine.yaml takes another configuration, PYTHON=… another interpreter.
 
 CONFIG ?= config/config.yaml
 CORES  ?= 1
+SAMPLE ?=
 WORKFLOW := .venv
 REFERENCE := .venv-reference
 SGLANG_CPU := .venv-sglang-cpu
@@ -23,11 +26,14 @@ PATH := $(CURDIR)/$(WORKFLOW)/bin:$(PATH)
 export PATH
 export PYTHONPATH := $(CURDIR)/src
 
+OF_RUN := $(CONFIG) $(if $(SAMPLE),--sample $(SAMPLE))
+SNAKEMAKE = snakemake --cores $(CORES) --configfile $(CONFIG) $(if $(SAMPLE),--config sample=$(SAMPLE))
+
 .PHONY: report report-sglang-cpu report-example plan retry again test test-all test-extended lint docs
 .PHONY: env env-workflow env-dev env-sglang-cpu env-sglang-cpu-dev clean clean-results distclean help
 
 report: env
-	snakemake --cores $(CORES) --configfile $(CONFIG)
+	$(SNAKEMAKE)
 
 report-sglang-cpu: env-workflow env-sglang-cpu
 	snakemake --cores $(CORES) --configfile config/sglang-cpu.yaml
@@ -38,14 +44,14 @@ report-example: env-workflow
 	python -m ddtree_bench.report config/h200-smollm2.yaml results/h200-smollm2/sessions
 
 plan: env-workflow
-	python -m ddtree_bench.rounds.plan $(CONFIG)
+	python -m ddtree_bench.rounds.plan $(OF_RUN)
 
 retry: env
-	scripts/retry $(CONFIG) $(CORES)
+	scripts/retry $(CONFIG) $(CORES) $(SAMPLE)
 
 again: env
-	python -m ddtree_bench.rounds.again $(CONFIG) $(SERVER)
-	snakemake --cores $(CORES) --configfile $(CONFIG)
+	python -m ddtree_bench.rounds.again $(OF_RUN) $(SERVER) $(if $(WITH),--$(WITH))
+	$(SNAKEMAKE)
 
 env-workflow:
 	@scripts/make-env $(WORKFLOW) envs/workflow.txt $$(scripts/tex-requirements)

@@ -216,3 +216,33 @@ def test_a_signal_ends_the_session_and_its_server(fake):
     _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
     assert fake.launches() == []
+
+
+@pytest.fixture
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call sets for its servers is gone afterwards."""
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "unset")
+
+
+@pytest.mark.usefixtures("own_environment")
+def test_the_servers_of_a_call_see_its_gpus(tmp_path: Path) -> None:
+    """`--gpus 3`: every launch records it, counted as nvidia-smi counts."""
+    run = Run(tmp_path)
+    assert main(run.arguments("--gpus", "3", "--only", "a")) == 0
+    for launch in (1, 2):
+        record = json.loads((run.session("a", launch) / "launch.json").read_text("utf-8"))
+        assert record["environment"]["CUDA_VISIBLE_DEVICES"] == "3"
+        assert record["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.usefixtures("own_environment")
+def test_a_server_that_names_its_gpus_refuses_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The configuration would win silently."""
+    run = Run(tmp_path)
+    run.config["servers"]["b"]["env"] = {"CUDA_VISIBLE_DEVICES": "0"}
+    assert main(run.arguments("--gpus", "3")) == 2
+    assert "b.env.CUDA_VISIBLE_DEVICES\n  it names the GPUs, and so does" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()

@@ -14,35 +14,47 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from ddtree_bench.config import load_config
-from ddtree_bench.errors import BenchError
+from ddtree_bench.config import Config
+from ddtree_bench.errors import BenchError, ConfigError, Fault
+from ddtree_bench.rounds.arguments import add_run, config_of
 from ddtree_bench.rounds.run import RoundsRun, run_rounds
 from ddtree_bench.server.deadline import Deadline
+from ddtree_bench.server.engines import GPUS, use_gpus
 from ddtree_bench.session.interrupts import exit_in_order
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code is explained above."""
     parser = argparse.ArgumentParser(prog="python -m ddtree_bench.rounds", description=__doc__)
-    parser.add_argument("config", type=Path, help="configuration of the run")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all runs")
+    add_run(parser)
     parser.add_argument("--only", nargs="+", default=[], metavar="SERVER", help="default: all")
     parser.add_argument(
         "--deadline-s", type=float, default=math.inf, help="start nothing that would end later"
     )
     parser.add_argument("--session-s", type=float, help="expected of each server's first launch")
+    parser.add_argument("--gpus", help="indices or UUIDs, such as 0,1; default: as inherited")
     given = parser.parse_args(arguments)
     deadline = Deadline.after(given.deadline_s)
+    if given.gpus is not None:
+        use_gpus(given.gpus)
     exit_in_order()
     try:
-        config = load_config(given.config)
+        config = config_of(given)
+        _require_free_choice(config, given.gpus)
         only = tuple(given.only)
         return run_rounds(RoundsRun(config, given.results, only, given.session_s, deadline))
     except BenchError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _require_free_choice(config: Config, gpus: str | None) -> None:
+    """Raise ConfigError if a server names its GPUs itself, and others are asked for."""
+    named = [name for name, server in config.servers.items() if GPUS in server.env]
+    if gpus is not None and named:
+        what = f"it names the GPUs, and so does --gpus {gpus}; leave one of the two out"
+        raise ConfigError([Fault("servers", None, f"{name}.env.{GPUS}", what) for name in named])
 
 
 if __name__ == "__main__":

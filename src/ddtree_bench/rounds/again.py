@@ -1,8 +1,13 @@
-"""Measure servers once more: `python -m ddtree_bench.rounds.again CONFIG SERVER [--alone]`.
+"""Measure a server once more: `python -m ddtree_bench.rounds.again CONFIG SERVER`.
 
-What was measured of a server, and of all servers that it is compared with, is put aside, so that
-the next run measures them again in the same rounds. Alone, it would have no round in common with
-the others, and its comparisons would stay undecided.
+Two servers are compared in rounds in which both were measured side by side. So what was measured of
+the server, of its opponents, of theirs and so on is put aside, and the next run measures all of it
+in common rounds: every pair keeps its verdict. As all are compared with the baseline, that is the
+whole run.
+
+`--opponents` puts aside the server and those that it is compared with: less to measure, but their
+pairs with the others stay undecided. `--alone` puts aside nothing but the server, which then has no
+round in common with anybody. Both print the pairs that lose their rounds.
 
 Nothing is lost: `results/RUN/replaced/` keeps what was put aside.
 """
@@ -11,15 +16,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ddtree_bench.config import Config, load_config
+from ddtree_bench.config import Config
 from ddtree_bench.config.suggest import nearest
 from ddtree_bench.errors import BenchError, ConfigError, Fault
 from ddtree_bench.layout import RunLayout
+from ddtree_bench.rounds.arguments import add_run, config_of, require_same_sample
 from ddtree_bench.session.store import CellStore, read_cells
-from ddtree_bench.tables.comparisons import pairs_of
+from ddtree_bench.tables.comparisons import Pair, pairs_of
 
 
 def with_opponents(config: Config, server: str) -> tuple[str, ...]:
@@ -27,11 +33,40 @@ def with_opponents(config: Config, server: str) -> tuple[str, ...]:
 
     Raises ConfigError if there is no such server.
     """
+    _require_server(config, server)
+    return _in_order(config, _joined({server}, config))
+
+
+def in_common_rounds(config: Config, server: str) -> tuple[str, ...]:
+    """The server, its opponents, theirs and so on: who must be measured in the same rounds.
+
+    Raises ConfigError if there is no such server.
+    """
+    _require_server(config, server)
+    wanted = {server}
+    while (more := _joined(wanted, config)) != wanted:
+        wanted = more
+    return _in_order(config, wanted)
+
+
+def losing(config: Config, chosen: Collection[str]) -> list[Pair]:
+    """Pairs that have no round in common any more once these servers are measured again."""
+    return [p for p in pairs_of(config) if (p.candidate in chosen) != (p.reference in chosen)]
+
+
+def _require_server(config: Config, server: str) -> None:
     if server not in config.servers:
         what = f"there is no server `{server}`{nearest(server, config.servers)}"
         raise ConfigError([Fault("SERVER", None, "", what)])
+
+
+def _joined(servers: set[str], config: Config) -> set[str]:
+    """The servers and all that one of them is compared with."""
     pairs = [{pair.candidate, pair.reference} for pair in pairs_of(config)]
-    wanted = {server}.union(*(pair for pair in pairs if server in pair))
+    return servers.union(*(pair for pair in pairs if pair & servers))
+
+
+def _in_order(config: Config, wanted: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in config.servers if name in wanted)
 
 
@@ -65,21 +100,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", type=Path, help="configuration of the run")
+    add_run(parser)
     parser.add_argument("server", help="key under `servers`")
-    parser.add_argument("--alone", action="store_true", help="leave its opponents as they are")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all runs")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--opponents", action="store_true", help="it and its opponents only")
+    which.add_argument("--alone", action="store_true", help="it only")
     given = parser.parse_args(arguments)
     try:
-        config = load_config(given.config)
-        servers = with_opponents(config, given.server)
-        chosen = (given.server,) if given.alone else servers
+        config = config_of(given)
+        require_same_sample(config, given.results)
+        chosen = _chosen(config, given)
         aside = put_aside(RunLayout.of(config.run, given.results), chosen)
     except BenchError as error:
         print(error, file=sys.stderr)
         return 2
     print(f"{', '.join(chosen)}: to be measured again; what there was is in {aside}")
+    for line in _warning(losing(config, chosen), given):
+        print(line)
     return 0
+
+
+def _chosen(config: Config, given: argparse.Namespace) -> tuple[str, ...]:
+    if given.alone:
+        _require_server(config, given.server)
+        return (given.server,)
+    choose = with_opponents if given.opponents else in_common_rounds
+    return choose(config, given.server)
+
+
+def _warning(lost: Sequence[Pair], given: argparse.Namespace) -> Iterator[str]:
+    """What no verdict will be reached on, and how to get it back."""
+    if not lost:
+        return
+    yield "These pairs have no round in common any more, and their verdicts will be `undecided`:"
+    yield from dict.fromkeys(f"  {pair.candidate} and {pair.reference}" for pair in lost)
+    sample = "" if given.sample is None else f" --sample {given.sample}"
+    command = f"python -m ddtree_bench.rounds.again {given.config} {given.server}{sample}"
+    yield f"`{command}` puts all aside, so that every pair is measured in common rounds."
 
 
 if __name__ == "__main__":

@@ -7,18 +7,20 @@ the output states.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddtree_bench.config import Config, Workload, load_config
+from ddtree_bench.config import Config, Workload
 from ddtree_bench.errors import BenchError
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.prompts import prompts_of
 from ddtree_bench.records import CellId
+from ddtree_bench.rounds.arguments import add_run, config_of
 from ddtree_bench.rounds.replies import lacking
 from ddtree_bench.rounds.schedule import Turn, schedule_of
 from ddtree_bench.session.cells import cells_of
@@ -132,11 +134,18 @@ def render(config: Config, sessions: tuple[PlannedSession, ...]) -> Iterator[str
         yield f"assumed: {rates}; answers use {ASSUMED_FILL:.0%} of their length limit"
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan of a configuration; 2 if it is faulty."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ddtree_bench.rounds.plan",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run(parser)
+    given = parser.parse_args(arguments)
     try:
-        config = load_config(Path(arguments[0] if arguments else "config/config.yaml"))
-        for line in render(config, plan(config)):
+        config = config_of(given)
+        for line in render(config, plan(config, given.results)):
             print(line)
     except BenchError as error:
         print(error, file=sys.stderr)
@@ -145,4 +154,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -21,13 +21,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddtree_bench.config import Config, Workload, load_config
+from ddtree_bench.config import Config, Workload
 from ddtree_bench.errors import BenchError
 from ddtree_bench.hashing import canonical_json, file_sha256
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.prompts import Prompt, conversations
 from ddtree_bench.records import Launch, RequestRecord
 from ddtree_bench.replies import Replies, read_replies, replies_text
+from ddtree_bench.rounds.arguments import add_run, config_of
 from ddtree_bench.session.interrupts import exit_in_order
 from ddtree_bench.session.run import Session, run
 from ddtree_bench.session.spec import NOT_MEASURED, SessionSpec
@@ -218,14 +219,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", type=Path, help="configuration of the run")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all runs")
+    add_run(parser)
     parser.add_argument("--attempt", type=int, default=1, help="counts from 1")
     given = parser.parse_args(arguments)
     logging.basicConfig(format="%(levelname)s: %(message)s")
     exit_in_order()
     try:
-        return record(Recording(load_config(given.config), given.results, given.attempt))
+        return record(Recording(config_of(given), given.results, given.attempt))
     except BenchError as error:
         print(error, file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -50,10 +51,17 @@ _INHERITED_PREFIXES = ("CUDA_", "NVIDIA_", "NCCL_")
 """A server sees these variables of its surroundings and no others: Snakemake, for one, exports
 OMP_NUM_THREADS=1 to its jobs, which would make a server slow without a trace in the configuration.
 """
+GPUS = "CUDA_VISIBLE_DEVICES"
 _FOR_CONTAINERS = "NVIDIA_REQUIRE_CUDA"
 """Read by what starts a container, not by what runs in it, and a page long."""
 _PERSONAL = frozenset({"HOME", "USER", "LOGNAME", "PATH", "PYTHONPATH"})
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+
+
+def use_gpus(gpus: str) -> None:
+    """Let this process and all servers that it starts see these GPUs only (indices or UUIDs)."""
+    # CUDA would count the fastest GPU first, nvidia-smi and NVML by PCI address
+    os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", GPUS: gpus}
 
 
 def command(name: str, server: Server, port: int, surroundings: Mapping[str, str]) -> Command:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ddtree_bench.errors import BenchError
+from ddtree_bench.server.engines import use_gpus
 from ddtree_bench.session.interrupts import exit_in_order
 from ddtree_bench.session.run import Session, read_spec, run
 
@@ -29,8 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpus", help="indices or UUIDs, such as 0,1; default: as inherited")
     given = parser.parse_args(arguments)
     if given.gpus is not None:
-        # CUDA would count the fastest GPU first, nvidia-smi and NVML by PCI address
-        os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": given.gpus}
+        use_gpus(given.gpus)
     logging.basicConfig(format="%(levelname)s: %(message)s")
     exit_in_order()
     try:
