@@ -28,6 +28,7 @@ PACKAGES = (
     "safetensors",
     "sglang",
     "sgl-kernel",
+    "sglang-kernel",  # its name in later versions
     "flashinfer-python",
     "triton",
     "numpy",
