@@ -319,7 +319,11 @@ _SUMMARY = (
     _ms("tpot_p50_s", "Time per token", "median over requests of tpot_s", 2),
     _ms("burst_gap_p50_s", "Burst gap", "median over requests of burst_gap_s"),
     _seconds("end_p50_s", "Time to end", "median over requests of end_s"),
-    replace(ACCEPTANCE, formula="Σ (accepted drafts + verify steps) ÷ Σ verify steps; not for AR"),
+    replace(
+        ACCEPTANCE,
+        formula="Σ (accepted drafts + verify steps) ÷ Σ verify steps, over the prompts of "
+        "tok_per_s; not for AR",
+    ),
     replace(STEP_TIME, formula="geometric mean over prompts of step_time_s, launches averaged"),
     CHECKS,
     CHECKS_VALID,

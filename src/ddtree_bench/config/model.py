@@ -10,7 +10,7 @@ from ddtree_bench.config.base import Section, fault_at
 from ddtree_bench.config.protocol import Analysis, Protocol
 from ddtree_bench.config.server import Server
 from ddtree_bench.config.suggest import nearest
-from ddtree_bench.config.workload import Workload
+from ddtree_bench.config.workload import CLASSES, Workload
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 """Names become folder names and Snakemake wildcards."""
@@ -80,3 +80,32 @@ class Config(Section):
                     f"`protocol` has {self.protocol.rounds} rounds",
                 )
         return self
+
+    @model_validator(mode="after")
+    def _classes_share_their_rounds(self) -> Self:
+        """Of a class only prompts that all its rounds have are compared: the others would drop out.
+
+        Not so classes that enter no comparison, and open loops.
+        """
+        first: dict[str, str] = {}
+        for name, workload in self.workloads.items():
+            if workload.counted_class not in CLASSES or workload.arrivals_per_s:
+                continue
+            other = first.setdefault(workload.counted_class, name)
+            if self._rounds_of(name) != self._rounds_of(other):
+                raise fault_at(
+                    ("workloads", name, "rounds"),
+                    f"`{other}` of the same class `{workload.counted_class}` is measured in other "
+                    f"rounds ({_listed(self._rounds_of(other))}, not "
+                    f"{_listed(self._rounds_of(name))}), and no prompt is in all of them; give "
+                    "both the same `rounds`, or lower `sample` to save time",
+                )
+        return self
+
+    def _rounds_of(self, workload: str) -> frozenset[int]:
+        every = range(1, self.protocol.rounds + 1)
+        return frozenset(self.workloads[workload].rounds or every)
+
+
+def _listed(rounds: frozenset[int]) -> str:
+    return ", ".join(map(str, sorted(rounds)))

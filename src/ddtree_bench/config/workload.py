@@ -98,7 +98,9 @@ class Workload(Section):
         1, description="Passes over the prompts in each launch; a cell each."
     )
     rounds: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
-        None, description="Rounds that measure this workload; default: all."
+        None,
+        description="Rounds that measure this workload; default: all. Workloads of one class have "
+        "the same.",
     )
     history: Literal["own", "recorded"] | None = Field(
         None,

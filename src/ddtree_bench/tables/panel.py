@@ -66,7 +66,8 @@ class Panel:
         logs = rows.assign(log=np.log(rows[value].to_numpy(dtype=np.float64)))
         means = logs.groupby(list(_INDEX))["log"].mean().reset_index()
         # unit numbers instead of names: matching sides is most of the work of a large run
-        numbered = means.assign(unit=pd.factorize(means["unit"], sort=True)[0])
+        numbers, self._units = pd.factorize(means["unit"], sort=True)
+        numbered = means.assign(unit=numbers)
         self._grids = {key: _grid(group) for key, group in grouped(numbered, _GRID).items()}
         self._servers = sorted({server for server, _, _ in self._grids})
         self._noise: dict[tuple[tuple[str, ...], int], LaunchNoise] = {}
@@ -81,6 +82,13 @@ class Panel:
         """Launches with a value; empty if there is none."""
         grid = self._grids.get((server, workload_class, concurrency))
         return frozenset() if grid is None else frozenset(grid.launches.tolist())
+
+    def complete(self, server: str, workload_class: str, concurrency: int) -> frozenset[str]:
+        """Units with a value in every launch that has this class: those of its own level."""
+        grid = self._grids.get((server, workload_class, concurrency))
+        if grid is None:
+            return frozenset()
+        return frozenset(self._units[grid.complete_units(grid.launches)])
 
     def shared_classes(self, servers: Sequence[str], concurrency: int) -> tuple[str, ...]:
         """Those of the five classes that all servers have in at least one launch in common."""

@@ -124,13 +124,19 @@ class PooledTables:
             "n_requests": len(requests),
             "tok_per_s_of_totals": cells["completion_tokens"].sum() / seconds if seconds else None,
             **{name: median_of(requests[column]) for name, column in _MEDIANS.items()},
-            "acceptance_length": acceptance_of(requests),
+            "acceptance_length": acceptance_of(self._of_speed(key, requests)),
             "step_time_s": level_of(self._steps, *where).value,
             "checks": int(requests["check_valid"].notna().sum()),
             "checks_valid": int(requests["check_valid"].sum()),
             "length_share": length_share(requests),
             "failed_requests": self._failed.get(key, 0),
         }
+
+    def _of_speed(self, key: tuple[str, str, int], requests: pd.DataFrame) -> pd.DataFrame:
+        """Those of the requests whose prompts enter the speed: measured in every launch."""
+        units = self._speeds.complete(*key)
+        prompts = {unit.rpartition("/")[0] for unit in units}  # without the hash of what was asked
+        return requests[(requests["workload"] + "/" + requests["prompt_id"]).isin(prompts)]
 
     def overall(self, classes: pd.DataFrame) -> pd.DataFrame:
         """The five classes pooled, each weighing the same, from the table of classes."""

@@ -212,3 +212,42 @@ def test_draws_must_be_comparable(tmp_path, keys, words):
     """Greedy answers, answers without ids and open loops make no samples of a distribution."""
     (fault,) = faults(tmp_path, VALID.rstrip() + "\n    draws: 200\n" + keys)
     assert words in fault.what
+
+
+ROUNDS = """
+run: rounds
+servers: {{ar: {{model: m}}}}
+workloads:
+  plain: {{class: longform, prompts: p.jsonl}}
+  thinking: {{{thinking}, prompts: p.jsonl, rounds: [1, 2]}}
+protocol: {{launches: {launches}}}
+"""
+
+
+def test_a_class_has_the_same_rounds_throughout(tmp_path: Path) -> None:
+    """Two rounds beside three: no prompt of `thinking` is in all of them."""
+    path = tmp_path / "config.yaml"
+    path.write_text(ROUNDS.format(thinking="class: longform", launches=3), encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_config(path)
+    (fault,) = error.value.faults
+    assert (fault.key, fault.line) == ("workloads.thinking.rounds", 6)
+    assert "measured in other rounds (1, 2, 3, not 1, 2)" in fault.what
+
+
+@pytest.mark.parametrize(
+    ("thinking", "launches"),
+    [
+        ("class: longform", 2),  # all rounds that there are
+        ("class: short", 3),  # a class of its own
+        ("class: longform, ignore_eos: true", 3),  # enters no comparison
+        ("class: longform, arrivals_per_s: [1]", 3),  # so do open loops
+    ],
+)
+def test_rounds_are_free_where_nothing_drops_out(
+    tmp_path: Path, thinking: str, launches: int
+) -> None:
+    """Equal rounds by another name, another class, cells that are counted apart."""
+    path = tmp_path / "config.yaml"
+    path.write_text(ROUNDS.format(thinking=thinking, launches=launches), encoding="utf-8")
+    assert load_config(path).workloads["thinking"].rounds == (1, 2)

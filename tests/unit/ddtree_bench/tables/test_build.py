@@ -12,7 +12,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.findings import FindingCode
 from ddtree_bench.hashing import json_sha256
-from ddtree_bench.records import Failure, Finding
+from ddtree_bench.records import Failure, Finding, SpecCounts
 from ddtree_bench.status import Status
 from ddtree_bench.tables import build_tables
 from ddtree_bench.tables.write import csv_text
@@ -515,3 +515,20 @@ def test_replayed_conversations_are_paired_on_all_of_their_prompts(
     own = config.workloads["short"].model_copy(update={"history": "own"})
     owning = config.model_copy(update={"workloads": {**config.workloads, "short": own}})
     assert set(build_tables(run.folders, owning)["units"]["prompt_sha256"]) == {"a" * 64}
+
+
+def test_acceptance_is_of_the_prompts_that_enter_the_speed(
+    config: Config, run: Any, records: Builders
+) -> None:
+    """p2 was measured in the first launch only: neither its speed nor its acceptance counts.
+
+    p1 accepts 15 drafts in 5 steps, (15 + 5) ÷ 5 = 4; p2 5 in 5 steps.
+    """
+    few = SpecCounts(verify_steps=5, accepted_drafts=5, histogram=(0, 5))
+    for launch, prompts in ((1, {"p1": {}, "p2": {"spec": few}}), (2, {"p1": {}})):
+        cell = records["id"]("tree", launch, "short")
+        asked = (records["request"](cell, name, 0.01, **more) for name, more in prompts.items())
+        run.add("tree", launch, [records["cell"](cell, tuple(asked))])
+    row = only(build_tables(run.folders, config)["classes"], server="tree")
+    assert row["n_prompts"] == 1
+    assert row["acceptance_length"] == pytest.approx(4.0)
