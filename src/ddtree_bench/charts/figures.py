@@ -183,6 +183,7 @@ def _by_class(data: pd.DataFrame, column: Column, config: Config) -> Figure:
     axes.set_xlim(-0.5, len(CLASSES) - 0.5)
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel(plain(column.label))
+    axes.margins(y=0.12)  # no marker is cut by the frame
     axes.set_ylim(bottom=0)
     _clip(axes, data, column.name)
     axes.grid(axis="y")

@@ -39,6 +39,13 @@ def test_report_compiles_and_fits(tmp_path: Path, kind: str) -> None:
     assert "undefined" not in log
 
 
+def test_no_page_is_left_empty(tmp_path: Path) -> None:
+    """But for the last one, each is mostly filled: neither figures nor tables wait for a new one."""
+    pages = PdfReader(build(tmp_path, tables_of("full", CONFIG))).pages
+    words_of = [len(page.extract_text().split()) for page in pages]
+    assert min(words_of[:-1]) > 100, words_of
+
+
 def test_numbers_of_a_fast_machine_fit(tmp_path: Path) -> None:
     """Thousands of tokens a second with their intervals, as a GPU gives them."""
     tables = {
