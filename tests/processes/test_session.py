@@ -21,6 +21,7 @@ from ddtree_bench.findings import FindingCode
 from ddtree_bench.records import Launch
 from ddtree_bench.server.process import free_port
 from ddtree_bench.session.__main__ import main
+from ddtree_bench.session.launch import facts_of_attached
 from ddtree_bench.session.logprobs import read_logprobs
 from ddtree_bench.session.run import FROM_STORE, Session, run
 from ddtree_bench.session.store import MeasuredCell, read_cells
@@ -258,10 +259,12 @@ def test_failures_of_another_server_are_not_told(tmp_path):
 
 
 @contextmanager
-def somebody_elses(model: str, *args: str) -> Iterator[tuple[str, subprocess.Popen]]:
+def somebody_elses(
+    model: str, *args: str, port: int | None = None
+) -> Iterator[tuple[str, subprocess.Popen]]:
     """A fake server that no session has started: where it listens, and its process."""
     script = str(Path(__file__).parents[1] / "fake_server.py")
-    port = free_port()
+    port = port or free_port()
     argv = [sys.executable, script, "--port", str(port), "--model-path", model, *args]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
         try:
@@ -285,6 +288,28 @@ def test_an_attached_server_is_measured_and_left_running(tmp_path):
         assert process.poll() is None
     assert set(statuses(session).values()) == {Status.OK}
     assert launch_of(session).log_path is None
+
+
+def test_a_restarted_server_is_served_from_the_store_only_if_it_is_the_same(tmp_path):
+    """At one address: again as it was, with another page size, of another version."""
+    owner, port, started = failing(tmp_path), free_port(), []
+    for lies in ((), (), ("--lie", "page_size=64"), ("--lie", 'version="0.5.23"')):
+        with somebody_elses(owner.spec.server.model, *lies, port=port) as (url, _):
+            session = attached(owner, url, tmp_path / "r")
+            while "identity" in facts_of_attached(session.spec):  # not up yet
+                time.sleep(0.1)
+            assert run(session) == 0
+            started.append(launch_of(session).started_unix_s)
+    first, again, paged, updated = started
+    assert first == again < paged < updated
+
+
+def test_cells_of_a_server_that_does_not_answer_are_nobodys(tmp_path):
+    """Two calls in vain: what is measured once it is up is never taken for another server's."""
+    session = attached(failing(tmp_path), f"http://127.0.0.1:{free_port()}", tmp_path / "r")
+    one, other = (facts_of_attached(session.spec) for _ in range(2))
+    assert one.keys() == other.keys() == {"identity"}
+    assert one != other
 
 
 def spec_file(tmp_path: Path, session: Session) -> Path:

@@ -117,8 +117,7 @@ def protocol(view: View) -> list[str]:
     how = view.config.protocol
     cache = "flushed before every cell" if how.flush_cache else "not flushed between cells"
     return [
-        f"Every server was launched {rounds(view)} times, once a round, each second round in "
-        "reverse order.",
+        *_launches(view),
         *_adaptive(view),
         f"The prefix cache was {cache}.",
         "Warm-up: a request as long as the longest prompt, then, with the fewest and with the most "
@@ -129,6 +128,24 @@ def protocol(view: View) -> list[str]:
         f"A request was given up after {how.request_timeout_s:g} s of silence; a launch was tried "
         f"{how.attempts} times. Seed {how.seed}.",
     ]
+
+
+def _launches(view: View) -> Iterator[str]:
+    """How often servers were launched, by us or by others."""
+    servers = view.config.servers
+    others = [view.title(name) for name, server in servers.items() if server.engine == "attach"]
+    if len(others) < len(servers):
+        whose = "Every other server" if others else "Every server"
+        yield (
+            f"{whose} was launched {rounds(view)} times, once a round, each second round in "
+            "reverse order."
+        )
+    if others:
+        yield (
+            f"Measured {rounds(view)} times, but launched by others: {', '.join(others)}. Sessions "
+            "on one running process do not show how much its launches differ, so that its "
+            "comparisons stay undecided."
+        )
 
 
 def rounds(view: View) -> int:

@@ -46,7 +46,8 @@ def cell_key(spec: SessionSpec, cell: CellId, facts: Mapping[str, Any]) -> str:
     Args:
         spec: the session that the cell belongs to.
         cell: one of `cells_of(spec)`.
-        facts: decisive facts of the machine (`machine.decisive_facts`).
+        facts: decisive facts of the machine (`machine.decisive_facts`), and of a server that others
+            started (`launch.facts_of_attached`).
     """
     workload = spec.workloads[cell.workload]
     unset = {

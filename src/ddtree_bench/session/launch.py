@@ -43,6 +43,7 @@ _LOG = logging.getLogger(__name__)
 _GPU_WAIT_S = 60.0
 _GPU_SLACK_MIB = 512
 _GPU_POLL_S = 0.5
+_FACTS_TIMEOUT_S = 30.0
 _NOT_FLUSHED = Finding(code=FindingCode.CACHE_UNKNOWN, detail="`may_flush` is not set")
 
 
@@ -147,7 +148,7 @@ def launched(notes: LaunchNotes) -> Iterator[Live]:
                 base_url,
                 model=spec.name,
                 timeout_s=spec.protocol.request_timeout_s,
-                api_key=_api_key(spec),
+                api_key=api_key(spec),
             )
         )
         deadline = Deadline.after(spec.server.startup_timeout_s)
@@ -187,7 +188,11 @@ def _running(
     return server, f"http://{HOST}:{port}", start
 
 
-def _api_key(spec: SessionSpec) -> str | None:
+def api_key(spec: SessionSpec) -> str | None:
+    """The key that the environment holds for a server that others started.
+
+    Raises MachineError if it is not set.
+    """
     name = spec.server.api_key_env
     if name is None:
         return None
@@ -198,6 +203,23 @@ def _api_key(spec: SessionSpec) -> str | None:
             remedy=f"export {name} before the run",
         )
     return os.environ[name]
+
+
+def facts_of_attached(spec: SessionSpec) -> dict[str, Any]:
+    """What a server that others started says of itself, for the keys of its cells; {} for ours.
+
+    Restarted with other flags at the same address it is another server, and the configuration does
+    not know. One that does not answer is like no other: no stored cell is taken for its own.
+    """
+    if spec.server.engine != "attach":
+        return {}
+    url, key = str(spec.server.base_url), api_key(spec)
+    with Client(url, model=spec.name, timeout_s=_FACTS_TIMEOUT_S, api_key=key) as client:
+        try:
+            facts = kept_facts(spec.server, client.server_info())
+        except RequestError:
+            return {"identity": f"not known at {time.time()}"}
+    return {f"identity.{name}": fact for name, fact in facts.items()}
 
 
 def _identify(client: Client, notes: LaunchNotes) -> None:

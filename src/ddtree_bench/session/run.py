@@ -22,7 +22,7 @@ from ddtree_bench.server.preflight import check_sglang
 from ddtree_bench.session.cells import cell_key, cells_of, launch_key
 from ddtree_bench.session.failures import FailureHistory
 from ddtree_bench.session.histories import history_findings
-from ddtree_bench.session.launch import LaunchNotes, Live, launched
+from ddtree_bench.session.launch import LaunchNotes, Live, facts_of_attached, launched
 from ddtree_bench.session.logprob_pass import LogprobStore, record_logprobs, recorded
 from ddtree_bench.session.logprobs import write_logprobs
 from ddtree_bench.session.measuring import Measure, is_lost, measure_one, not_run
@@ -115,7 +115,8 @@ def run(session: Session) -> int:
     check_machine(spec.server)
     machine = machine_facts(spec.server)
     facts = decisive_facts(machine)
-    keys = {cell: cell_key(spec, cell, facts) for cell in cells_of(spec)}
+    served = {**facts, **facts_of_attached(spec)}
+    keys = {cell: cell_key(spec, cell, served) for cell in cells_of(spec)}
     stored = {} if session.fresh else {cell: store.get(key) for cell, key in keys.items()}
     known = {cell: measured for cell, measured in stored.items() if measured is not None}
     missing = {cell: key for cell, key in keys.items() if cell not in known}

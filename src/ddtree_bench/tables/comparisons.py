@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -105,6 +105,7 @@ class Comparisons:
         self._speeds = speeds
         self._rounds = rounds
         self._faults = faults or {}
+        self._attached = frozenset(n for n, s in config.servers.items() if s.engine == "attach")
         self._decoding = decoding
         keys = cells[["server", "workload_class", "concurrency"]].drop_duplicates()
         self._asked: set[tuple[str, str, int]] = {tuple(key) for key in keys.to_numpy()}
@@ -197,7 +198,7 @@ class Comparisons:
         case, effect = finding.case, finding.effect
         analysis = self._config.analysis
         rule = Rule(analysis.margin, analysis.confidence, finding.floor)
-        verdict, detail = _verdict(finding, p_holm, rule, self._faults)
+        verdict, detail = _verdict(finding, p_holm, rule, self._faults, self._attached)
         interval = None if effect is None else effect.interval(analysis.confidence)
         return {
             "candidate": case.pair.candidate,
@@ -316,11 +317,24 @@ def _adjusted(findings: Sequence[Finding]) -> list[float | None]:
 
 
 def _verdict(
-    finding: Finding, p_holm: float | None, rule: Rule, faults: Mapping[str, str]
+    finding: Finding,
+    p_holm: float | None,
+    rule: Rule,
+    faults: Mapping[str, str],
+    attached: Collection[str],
 ) -> tuple[Verdict, str]:
     """The verdict and the sentence that explains it."""
     verdict, detail = _by_speed(finding, p_holm, rule)
     pair = finding.case.pair
+    running = [name for name in (pair.candidate, pair.reference) if name in attached]
+    if running and verdict is not Verdict.UNDECIDED:
+        verdict, detail = (
+            Verdict.UNDECIDED,
+            (
+                f"{' and '.join(running)}: launched by others, so that nobody knows how much its "
+                f"launches differ; by the sessions alone: {detail}"
+            ),
+        )
     if pair.candidate in faults:
         said = f"faulty answers ({faults[pair.candidate]}); by speed alone: {verdict.sentence}"
         return Verdict.FAULTY, said

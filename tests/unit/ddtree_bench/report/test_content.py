@@ -299,3 +299,17 @@ def test_tool_loops_are_shown_by_workload(made: Make) -> None:
     rows = written(made("full")["loops"])
     assert len(rows) == len(CONFIG.servers)
     assert rows[0] == "plain & agentic & 4 & 2.50 & 31.4 & 10 & 90.0"
+
+
+def test_servers_of_others_were_measured_not_launched(made: Make) -> None:
+    """Sessions on a process that runs anyway are no launches of it."""
+    servers = {
+        name: server.model_copy(update={"engine": "attach"} if name == "ddtree-b7" else {})
+        for name, server in CONFIG.servers.items()
+    }
+    told = made("full", CONFIG.model_copy(update={"servers": servers}))["protocol"]
+    assert told[0].startswith("Every other server was launched 2 times")
+    assert told[1].startswith("Measured 2 times, but launched by others: tree 7/8")
+    alone = made("full")["protocol"]
+    assert alone[0].startswith("Every server was launched 2 times")
+    assert not any("launched by others" in sentence for sentence in alone)

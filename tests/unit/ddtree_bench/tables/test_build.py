@@ -532,3 +532,21 @@ def test_acceptance_is_of_the_prompts_that_enter_the_speed(
     row = only(build_tables(run.folders, config)["classes"], server="tree")
     assert row["n_prompts"] == 1
     assert row["acceptance_length"] == pytest.approx(4.0)
+
+
+def test_of_a_server_of_others_no_verdict_is_reached(config: Config, two_rounds: Any) -> None:
+    """Two sessions on one running process say nothing of another launch; the interval stays."""
+    of_us = only(
+        build_tables(two_rounds.folders, config)["comparisons"],
+        candidate="tree", relation="baseline", workload_class="all",
+    )  # fmt: skip
+    tree = config.servers["tree"].model_copy(update={"engine": "attach"})
+    changed = config.model_copy(update={"servers": {**config.servers, "tree": tree}})
+    comparisons = build_tables(two_rounds.folders, changed)["comparisons"]
+    running = only(comparisons, candidate="tree", relation="baseline", workload_class="all")
+    assert (of_us["verdict"], running["verdict"]) == ("faster", "undecided")
+    assert running["verdict_detail"].startswith("tree: launched by others")
+    assert of_us["verdict_detail"] in running["verdict_detail"]
+    assert running["speedup_low"] == of_us["speedup_low"]
+    chain = only(comparisons, candidate="chain", relation="baseline", workload_class="all")
+    assert chain["verdict"] == "faster"
