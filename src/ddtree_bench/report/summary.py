@@ -253,7 +253,7 @@ def _may_turn(view: View) -> Iterator[str]:
 def _standing(view: View, pair: pd.Series) -> Iterator[str]:
     """Why a verdict does not stand firm."""
     if pair["verdict"] in ("", Verdict.UNDECIDED):
-        yield f"undecided: {pair['verdict_detail']}"
+        yield f"undecided ({pair['verdict_detail']})"
     elif pair["verdict"] in (Verdict.FASTER_BELOW_MARGIN, Verdict.SLOWER_BELOW_MARGIN):
         margin = f"±{100 * view.config.analysis.margin:g} %"
         yield f"the interval {ratio_with_interval(pair)} reaches into the margin of {margin}"

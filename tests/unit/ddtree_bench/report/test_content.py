@@ -96,7 +96,7 @@ def test_what_would_overturn_it(made: Make) -> None:
     turned = equal & (table["workload_class"] == "short") & (trees == "ddtree-b7")
     table.loc[turned, ["speedup", "speedup_low", "speedup_high"]] = [0.9, 0.7, 1.2]
     told = made("full", comparisons=table)["overturn"]
-    assert told[0].startswith("tree 15/8 against chain 16: undecided: invented")
+    assert told[0].startswith("tree 15/8 against chain 16: undecided (invented")
     assert any("other side of 1: short 0.90 [0.70, 1.20]" in item for item in told)
     assert "is pooled over 4 of 5 classes" in "\n".join(told)
 
