@@ -64,7 +64,7 @@ class Project:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "PATH": path}
 
-    def run(self, *arguments: str, code: int = 0, timeout_s: float = 300) -> str:
+    def run(self, *arguments: str, code: int = 0, timeout_s: float = 600) -> str:
         """Run Snakemake to its end, expect an exit code, return what it printed."""
         self.write_config()
         done = subprocess.run(
@@ -157,6 +157,6 @@ def new_project(folder: Path) -> Project:
             "short": {"class": "short", **workload},
             "longform": {"class": "longform", **workload},
         },
-        "protocol": {"launches": 2, "request_timeout_s": 5},
+        "protocol": {"launches": 2, "request_timeout_s": 20},
     }
     return Project(folder, config)

@@ -296,7 +296,7 @@ def test_an_interrupted_run_leaves_nothing_and_resumes(project, how):
         os.killpg(snakemake.pid, how)
     else:
         snakemake.kill()
-    snakemake.wait(60)
+    snakemake.wait(180)
     wait_for(lambda: not list(processes_of(project.folder)))
     project.config["servers"]["chain"] = chain()
     project.run("--unlock")
@@ -304,7 +304,7 @@ def test_an_interrupted_run_leaves_nothing_and_resumes(project, how):
     assert all(request["status"] == "ok" for request in project.requests())
 
 
-def wait_for(condition, timeout_s: float = 60.0) -> None:
+def wait_for(condition, timeout_s: float = 180.0) -> None:
     """Poll until a condition holds; fail after a while."""
     deadline = time.monotonic() + timeout_s
     while not condition():

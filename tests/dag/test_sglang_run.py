@@ -61,7 +61,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.config["workloads"] = {name: workloads[name] | SMALL[name] for name in SMALL}
     warmup = {"min_requests": 1, "max_requests": 1, "max_new_tokens": 9}
     project.config["protocol"] = {"launches": 1, "warmup": warmup}
-    project.run(timeout_s=900)
+    project.run(timeout_s=1800)
     return project
 
 
