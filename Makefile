@@ -41,7 +41,7 @@ report-sglang-cpu: env-workflow env-sglang-cpu
 report-example: env-workflow
 	mkdir -p results/h200-smollm2
 	tar -xzf examples/h200-smollm2/sessions.tar.gz -C results/h200-smollm2
-	python -m ddtree_bench.report config/h200-smollm2.yaml results/h200-smollm2/sessions
+	python -m ddtree_bench.report examples/h200-smollm2/config.yaml results/h200-smollm2/sessions
 
 plan: env-workflow
 	python -m ddtree_bench.rounds.plan $(OF_RUN)

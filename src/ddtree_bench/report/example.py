@@ -50,6 +50,11 @@ class Example:
     pages: tuple[Path, ...]
 
     @property
+    def measured(self) -> Path:
+        """The configuration that the sessions were measured with; `config` may go on to change."""
+        return self.folder / "config.yaml"
+
+    @property
     def archive(self) -> Path:
         """The packed sessions."""
         return self.folder / "sessions.tar.gz"
@@ -61,10 +66,12 @@ def keep(example: Example, sessions: Path, changes: Mapping[str, str]) -> str:
     Raises BenchError as `report_of` does, if there is no session, or a page has no marks.
     """
     places = pack(sessions, example.archive, changes)
+    if example.config != example.measured:
+        shutil.copyfile(example.config, example.measured)
     with tempfile.TemporaryDirectory() as folder:
-        pdf = report_of(example.config, unpack(example.archive, Path(folder)))
+        pdf = report_of(example.measured, unpack(example.archive, Path(folder)))
     shutil.copyfile(pdf, example.folder / pdf.name)
-    config = load_config(example.config)
+    config = load_config(example.measured)
     tables = RunLayout.of(config.run).tables
     draw_picture(PICTURE, tables, config, example.picture)
     said = told(read_tables(tables), config)
@@ -166,7 +173,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line: 0, or 2 with the reason."""
     parser = argparse.ArgumentParser(prog="scripts/keep-example", description=__doc__)
     parser.add_argument("sessions", type=Path, help="folder of the sessions as brought home")
-    parser.add_argument("--config", type=Path, default=Path("config/h200-smollm2.yaml"))
+    parser.add_argument(
+        "--config", type=Path, help="what was measured, if it is not the example's own config.yaml"
+    )
     parser.add_argument("--example", type=Path, default=Path("examples/h200-smollm2"))
     parser.add_argument("--picture", type=Path, default=Path("docs/images/speedup-h200.png"))
     parser.add_argument(
@@ -176,7 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         pages = (Path("README.md"), given.example / "README.md")
-        example = Example(given.config, given.example, given.picture, pages)
+        config = given.config or given.example / "config.yaml"
+        example = Example(config, given.example, given.picture, pages)
         places = keep(example, given.sessions, dict(given.replace))
     except BenchError as error:
         print(error, file=sys.stderr)

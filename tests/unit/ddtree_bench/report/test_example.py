@@ -70,7 +70,7 @@ def test_the_pages_say_what_the_example_says(tmp_path: Path) -> None:
 
     Mend with `make report-example` and `scripts/keep-example results/h200-smollm2/sessions`.
     """
-    config = load_config(REPOSITORY / "config" / "h200-smollm2.yaml")
+    config = load_config(KEPT / "config.yaml")
     sessions = unpack(KEPT / "sessions.tar.gz", tmp_path)
     folders = sorted(path.parent for path in sessions.glob("*/launch-*/launch.json"))
     write_tables(build_tables(folders, config), tmp_path / "tables")
