@@ -40,7 +40,7 @@ def test_report_compiles_and_fits(tmp_path: Path, kind: str) -> None:
 
 
 def test_no_page_is_left_empty(tmp_path: Path) -> None:
-    """But for the last one, each is mostly filled: neither figures nor tables wait for a new one."""
+    """Each but the last is mostly filled: neither figures nor tables wait for a new one."""
     pages = PdfReader(build(tmp_path, tables_of("full", CONFIG))).pages
     words_of = [len(page.extract_text().split()) for page in pages]
     assert min(words_of[:-1]) > 100, words_of
