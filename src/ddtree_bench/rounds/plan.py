@@ -109,7 +109,40 @@ def _measured_seconds(config: Config, results: Path) -> dict[str, float]:
     return longest
 
 
-def render(config: Config, sessions: tuple[PlannedSession, ...]) -> Iterator[str]:
+def measured_later(config: Config, results: Path) -> tuple[str, ...]:
+    """Servers without a finished launch while others have all theirs: no round in common is left.
+
+    Their comparisons will be undecided. Of a single round it would be the same one.
+    """
+    layout = RunLayout.of(config.run, results)
+    finished: dict[str, list[bool]] = {}
+    for turn in schedule_of(config):
+        text = SessionSpec.of(config, turn.server, turn.launch).to_json()
+        folder = layout.session(turn.server, turn.launch)
+        finished.setdefault(turn.server, []).append(_is_finished(folder, text))
+    if config.protocol.rounds == 1 or not any(map(all, finished.values())):
+        return ()
+    return tuple(server for server, launches in finished.items() if not any(launches))
+
+
+def _is_finished(folder: Path, spec_text: str) -> bool:
+    """Whether a session has outputs, and of this spec."""
+    spec = folder / "spec.json"
+    known = spec.exists() and spec.read_text(encoding="utf-8") == spec_text
+    return known and (folder / "launch.json").exists()
+
+
+def warning(later: Sequence[str]) -> str:
+    """What it means that these servers are measured later than others."""
+    return (
+        f"{', '.join(later)}: measured after the rounds of the others, and `undecided` against "
+        f"them; `make again SERVER={later[0]}` measures all in common rounds"
+    )
+
+
+def render(
+    config: Config, sessions: tuple[PlannedSession, ...], results: Path = Path("results")
+) -> Iterator[str]:
     """Lines for a terminal."""
     yield f"run {config.run}: {len(sessions)} sessions, report/{config.run}.pdf"
     yield f"{'':>3}  {'server':<24} {'launch':>6} {'cells':>6} {'requests':>9} {'minutes':>8}"
@@ -128,6 +161,8 @@ def render(config: Config, sessions: tuple[PlannedSession, ...]) -> Iterator[str
     requests = sum(session.most_requests for session in sessions)
     tokens = sum(session.most_tokens for session in sessions)
     yield f"in all about {minutes:.0f} minutes, ≤ {requests} requests, ≤ {tokens} tokens"
+    if later := measured_later(config, results):
+        yield warning(later)
     if not all(session.measured_before for session in sessions):
         engines = sorted({config.servers[session.turn.server].engine for session in sessions})
         rates = ", ".join(f"{engine} {ASSUMED_TOK_PER_S[engine]:g} tok/s" for engine in engines)
@@ -145,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         config = config_of(given)
-        for line in render(config, plan(config, given.results)):
+        for line in render(config, plan(config, given.results), given.results):
             print(line)
     except BenchError as error:
         print(error, file=sys.stderr)

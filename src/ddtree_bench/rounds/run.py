@@ -17,7 +17,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.config.suggest import nearest
 from ddtree_bench.errors import ConfigError, Fault
 from ddtree_bench.layout import RunLayout
-from ddtree_bench.rounds.plan import plan
+from ddtree_bench.rounds.plan import measured_later, plan, warning
 from ddtree_bench.rounds.replies import Recording, is_recorded, record
 from ddtree_bench.rounds.schedule import Turn, schedule_of
 from ddtree_bench.server.deadline import Deadline
@@ -71,6 +71,8 @@ def run_rounds(rounds: RoundsRun) -> int:
         ConfigError: `only` names a server that there is not, or prompts are missing.
     """
     _check_names(rounds)
+    if later := measured_later(rounds.config, rounds.results):
+        _say(warning(later))
     for turn in rounds.turns:
         _write_spec(rounds, turn)
     if not _record_replies(rounds):
