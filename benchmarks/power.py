@@ -5,7 +5,7 @@ noise, one throttled launch a run) and sends them through the code that makes th
 comparisons; in the adaptive setting that code also ends the rounds. Writes benchmarks/power.json,
 which the report reads, and the table in docs/method.md.
 
-    PYTHONPATH=src python benchmarks/power.py [--only small full adaptive]
+    PYTHONPATH=src python benchmarks/power.py [--only small full adaptive noisy-2 noisy-4 noisy-8]
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ RUNS, CHUNK = 2000, 50
 SEED = 20261130
 SPEEDUPS = (0.98, 1.00, 1.02, 1.25)
 """True ones of the four candidates against plain decoding."""
+NOISY_SPEEDUPS = (0.98, 1.00, 1.10, 1.20)
+"""The same where launches are noisy."""
 PROMPT, INTERACTION, LAUNCH, RESIDUAL = 0.3, 0.08, 0.01, 0.03
 """Standard deviations, log scale: prompts, prompts on one server, launches, the rest."""
+NOISY_LAUNCH = 0.05
+"""Standard deviation of launches on a shared or throttling machine."""
 TAIL_DF = 3
 """Degrees of freedom of the rest: Student's t, whose outliers are many."""
 DRIFT = 0.01
@@ -65,11 +69,16 @@ class Setting:
     prompts: int
     """Of each class."""
     adaptive: Adaptive | None = None
+    launch: float = LAUNCH
+    """Standard deviation between launches, log scale."""
+    speedups: tuple[float, ...] = SPEEDUPS
 
     @property
     def said(self) -> str:
         """Its size in words."""
         size = f"{self.prompts} prompts a class"
+        if self.launch != LAUNCH:
+            size += f", launches that differ by {100 * self.launch:g} %"
         if self.adaptive is None:
             return f"{self.launches} rounds, {size}"
         most, width = self.adaptive.max_launches, self.adaptive.width
@@ -83,6 +92,10 @@ SETTINGS = {
         Setting("full", launches=4, prompts=20),
         # three rounds are the least that any run has: two that decide and one more
         Setting("adaptive", 3, 20, Adaptive(max_launches=6, width=0.06)),
+        *(
+            Setting(f"noisy-{n}", n, 20, launch=NOISY_LAUNCH, speedups=NOISY_SPEEDUPS)
+            for n in (2, 4, 8)
+        ),
     )
 }
 
@@ -123,7 +136,7 @@ class Tally:
 
 def config_of(setting: Setting) -> Config:
     """Plain decoding and four candidates."""
-    names = [f"s{speedup:.2f}" for speedup in SPEEDUPS]
+    names = [f"s{speedup:.2f}" for speedup in setting.speedups]
     drafting = {"model": "m", "drafter": "d", "algorithm": "DFLASH", "block_size": 8}
     return Config.model_validate(
         {
@@ -155,20 +168,22 @@ def cells_of(config: Config) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def drawn(config: Config, prompts: int, throttled: tuple[str, int], rng: Generator) -> FloatArray:
+def drawn(
+    config: Config, setting: Setting, throttled: tuple[str, int], rng: Generator
+) -> FloatArray:
     """Seconds per token in the order of `skeleton`."""
-    shape = (len(config.servers), config.protocol.rounds, len(CLASSES), prompts)
+    shape = (len(config.servers), config.protocol.rounds, len(CLASSES), setting.prompts)
     turns = schedule_of(config)
     order = list(config.servers)
     drift = np.zeros(shape[:2])
     for place, turn in enumerate(turns):
         drift[order.index(turn.server), turn.launch - 1] = DRIFT * place / (len(turns) - 1)
     logs = (
-        -np.log([1.0, *SPEEDUPS])[:, None, None, None]
+        -np.log([1.0, *setting.speedups])[:, None, None, None]
         + drift[:, :, None, None]
         + rng.normal(0, PROMPT, (1, 1, *shape[2:]))
         + rng.normal(0, INTERACTION, (shape[0], 1, *shape[2:]))
-        + rng.normal(0, LAUNCH, (*shape[:2], 1, 1))
+        + rng.normal(0, setting.launch, (*shape[:2], 1, 1))
         + rng.standard_t(TAIL_DF, shape) * RESIDUAL / np.sqrt(TAIL_DF / (TAIL_DF - 2))
     )
     server, launch = throttled
@@ -212,13 +227,14 @@ def simulate(setting: Setting, chunk: int) -> dict[float, Tally]:
     rng = np.random.default_rng([SEED, list(SETTINGS).index(setting.name), chunk])
     config = config_of(setting)
     frame, cells = skeleton(config, setting.prompts), cells_of(config)
-    tallies = {speedup: Tally() for speedup in SPEEDUPS}
-    names = dict(zip([name for name in config.servers if name != "ar"], SPEEDUPS, strict=True))
+    tallies = {speedup: Tally() for speedup in setting.speedups}
+    candidates = [name for name in config.servers if name != "ar"]
+    names = dict(zip(candidates, setting.speedups, strict=True))
     turns = schedule_of(config)
     for _ in range(CHUNK):
         turn = turns[rng.integers(len(turns))]
         throttled = (turn.server, turn.launch)
-        units = frame.assign(s_per_token=drawn(config, setting.prompts, throttled, rng))
+        units = frame.assign(s_per_token=drawn(config, setting, throttled, rng))
         run = Simulated(config, cells, units, throttled)
         rounds = run.rounds()
         for row in run.comparisons(rounds).to_dict("records"):
@@ -241,9 +257,10 @@ def summary(setting: Setting) -> dict[str, object]:
     """The figures of one setting."""
     with ProcessPoolExecutor() as pool:
         chunks = list(pool.map(partial(simulate, setting), range(RUNS // CHUNK)))
-    tallies = {truth: together(chunk[truth] for chunk in chunks) for truth in SPEEDUPS}
+    truths = setting.speedups
+    tallies = {truth: together(chunk[truth] for chunk in chunks) for truth in truths}
     every = together(tallies.values())
-    false = [tallies[truth] for truth in SPEEDUPS if truth <= 1]
+    false = [tallies[truth] for truth in truths if truth <= 1]
     wrong = max((t.verdicts["faster"] + t.verdicts["faster_below_margin"]) / t.runs for t in false)
     return {
         "name": setting.name,
@@ -286,8 +303,8 @@ def main() -> None:
         known[name] = summary(SETTINGS[name])
     settings = [known[name] for name in SETTINGS if name in known]
     noise = {
-        "launch": LAUNCH, "interaction": INTERACTION, "residual": RESIDUAL, "tail_df": TAIL_DF,
-        "drift": DRIFT, "throttled": THROTTLED,
+        "launch": LAUNCH, "noisy_launch": NOISY_LAUNCH, "interaction": INTERACTION,
+        "residual": RESIDUAL, "tail_df": TAIL_DF, "drift": DRIFT, "throttled": THROTTLED,
     }  # fmt: skip
     figures = {"runs": RUNS, "seed": SEED, "level": 0.95, "noise": noise, "settings": settings}
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -371,7 +371,8 @@ COMPARISONS = Table(
             "relation",
             "Relation",
             "`baseline`: against plain decoding; `equal width`: a tree against the chain that "
-            "verifies as many tokens; `chain`: a tree against any other chain",
+            "verifies as many tokens under the same flags; `chain`: a tree against any other "
+            "chain; `planned`: any other pair that `analysis.against` names",
         ),
         CLASS_OR_ALL,
         CONCURRENCY,
@@ -394,7 +395,8 @@ COMPARISONS = Table(
         _ratio(
             "p_holm",
             "p (Holm)",
-            "p_value adjusted for its family: all pooled comparisons, or all of single classes",
+            "p_value adjusted for its family: all planned comparisons that are pooled, or all of "
+            "single classes; empty: not planned",
             4,
             2,
         ),
@@ -405,7 +407,8 @@ COMPARISONS = Table(
         _ratio(
             "noise_floor",
             "A/A floor",
-            "largest ratio between two launches of the same server, over all servers",
+            "the ratio that 95 % of pairs of single launches of one server stay within, variance "
+            "between launches pooled over all servers; it is shown and judges nothing",
             3,
             2,
         ),
@@ -1005,7 +1008,7 @@ DIFFERENCES = Table(
     "a fact in which two compared servers differ besides what the configuration varies",
     (
         SERVER,
-        _text("reference", "Against", "the baseline, or a chain of equal width"),
+        _text("reference", "Against", "a server that it is compared with"),
         _text("fact", "Fact", "dotted name, as in environment"),
         _text("value", "Value", "of the server's newest good launch; empty: not told"),
         _text("reference_value", "Other's value", "of the other's"),

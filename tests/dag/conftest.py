@@ -19,7 +19,15 @@ import yaml
 from fakes import write_model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PARTS = ("Snakefile", "workflow", "src", "report/template", "report/texmf", "envs")
+PARTS = (
+    "Snakefile",
+    "workflow",
+    "src",
+    "report/template",
+    "report/texmf",
+    "benchmarks/power.json",
+    "envs",
+)
 FAKE_ENGINE = REPOSITORY / "tests/fake_engine.py"
 
 

@@ -9,6 +9,7 @@ rule report:
         figures=rules.charts.output.figures,
         template=files("report/template"),
         texmf=files("report/texmf"),
+        power="benchmarks/power.json",
         source=sources(
             "columns.py",
             "charts/d*.py",

@@ -235,8 +235,7 @@ def _forest(axes: Axes, data: pd.DataFrame, config: Config) -> None:
         axes.plot(classes["speedup"], np.full(len(classes), row), "|", color=colour, alpha=0.6)
         for _, pooled in rows[rows["workload_class"] == POOLED].iterrows():
             _interval(axes, row, pooled, colour)
-    floors = data.loc[data["workload_class"] == POOLED, "noise_floor"]
-    margin = np.nanmax([1 + config.analysis.margin, *floors])
+    margin = 1 + config.analysis.margin
     axes.axvspan(1 / margin, margin, color="#EEEEEE", zorder=0)
     axes.axvline(1, color="black", linewidth=0.6)
     labels = [plain(_pair_label(pair, names)) for pair in pairs]

@@ -66,6 +66,24 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _planned_pairs_are_real(self) -> Self:
+        planned: set[frozenset[str]] = set()
+        for name, references in self.analysis.against.items():
+            key = ("analysis", "against", name)
+            for server in (name, *references):
+                if server not in self.servers:
+                    hint = nearest(server, self.servers)
+                    raise fault_at(key, f"there is no server `{server}`{hint}")
+            for reference in references:
+                pair = frozenset((name, reference))
+                if len(pair) == 1:
+                    raise fault_at(key, f"`{name}` cannot be compared with itself")
+                if pair in planned:
+                    raise fault_at(key, f"`{name}` and `{reference}` are planned twice")
+                planned.add(pair)
+        return self
+
+    @model_validator(mode="after")
     def _references_exist(self) -> Self:
         baseline = self.analysis.baseline
         if baseline not in self.servers:

@@ -110,6 +110,13 @@ class Analysis(Section):
     """How numbers become verdicts; a change here measures nothing again."""
 
     baseline: str = Field("ar", description="Server of plain decoding that all are compared with.")
+    against: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="Planned opponents: a server's list takes the place of its automatic ones "
+        "(the baseline; of a tree, also every chain of its model). Only planned comparisons are "
+        "tested and enter the correction for many; a server that plans others is still shown "
+        "beside the baseline, untested.",
+    )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         0.95, description="Level of the intervals."
     )

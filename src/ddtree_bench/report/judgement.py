@@ -45,8 +45,8 @@ def bottom_line(view: View) -> str:
         return "Nothing was compared: no verdict."
     faster = pairs[pairs["verdict"].isin(_FASTER)]
     if faster.empty:
-        judged = pairs[pairs["verdict"] != Verdict.UNDECIDED]
-        so_far = "; every comparison is undecided" if judged.empty else ""
+        open_ones = pairs["verdict"].isin([Verdict.UNDECIDED, Verdict.NOT_TESTED])
+        so_far = "; no comparison with it is decided" if open_ones.all() else ""
         traffic = f"on this traffic{view.at_lowest}"
         return f"No server is shown to be faster than {view.baseline} {traffic}{so_far}."
     classes = faster["candidate"].map(lambda name: _classes(view, name))

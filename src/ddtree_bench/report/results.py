@@ -110,8 +110,8 @@ def comparisons(view: View, *, pooled: bool) -> Grid:
             + f"Above 1 the first-named is faster; brackets: {view.confidence} intervals. n: "
             "prompts × launches. Of totals: ratio of all tokens ÷ all seconds, in which long "
             "answers weigh more. p: two-sided, adjusted by Holm's method. W/T/L: prompts won, "
-            "tied within the margin, lost, with the p of their sign test. Largest ratio between "
-            f"two launches of the same server (A/A floor): {floor}."
+            "tied within the margin, lost, with the p of their sign test. A/A floor, the ratio "
+            f"that 95 % of pairs of launches of one server stay within: {floor}."
         ),
         rf"L{{42mm}}r{INTERVAL}rrrrL{{20mm}}",
         (

@@ -24,6 +24,7 @@ from ddtree_bench.report.tex import Tex, escape
 from ddtree_bench.report.view import (
     BASELINE,
     EQUAL_WIDTH,
+    PLANNED,
     View,
     column,
     ratio_with_interval,
@@ -97,7 +98,7 @@ def headline(view: View) -> list[str]:
         return ["No cell ended well, so this report holds no speed and no verdict."]
     of_best = view.comparisons(BASELINE)
     of_best = of_best[of_best["candidate"] == best["server"]]
-    judged = pd.concat([of_best, view.comparisons(EQUAL_WIDTH)])
+    judged = pd.concat([of_best, view.comparisons(EQUAL_WIDTH), view.comparisons(PLANNED)])
     return [
         f"Highest pooled speed{view.at_lowest}, by estimate: {_speed(view, best)}.",
         *(_sentence(view, pair) for _, pair in judged[judged["speedup"].notna()].iterrows()),
@@ -243,7 +244,7 @@ def overturn(view: View) -> list[str]:
 
 
 def _may_turn(view: View) -> Iterator[str]:
-    for relation in (EQUAL_WIDTH, BASELINE):
+    for relation in (EQUAL_WIDTH, PLANNED, BASELINE):
         for _, pair in view.comparisons(relation).iterrows():
             doubts = [*_standing(view, pair), *_turned(view, pair)]
             if doubts:

@@ -14,6 +14,7 @@ from ddtree_bench.status import Status
 
 EQUAL_WIDTH = "equal width"
 BASELINE = "baseline"
+PLANNED = "planned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,13 @@ class View:
 
     def faulty(self, server: str) -> bool:
         """Whether its answers are faulty: it keeps its numbers, not its rank."""
-        frame = self.tables["lossless"]
-        return bool((frame[frame["server"] == server]["verdict"] == "faulty").any())
+        greedy, drawn = (
+            frame[frame["server"] == server]["verdict"]
+            for frame in (self.tables["lossless"], self.tables["draws"])
+        )
+        # the baseline's row tests one half of its own draws against the other
+        samples_wrongly = server != self.config.analysis.baseline and (drawn == "differs").any()
+        return bool(samples_wrongly or (greedy == "faulty").any())
 
     def failures(self, level: str) -> pd.DataFrame:
         """Failures of one level: launch, cell or request."""

@@ -25,7 +25,7 @@ from ddtree_bench.errors import BenchError, ConfigError, Fault
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.rounds.arguments import add_run, config_of, require_same_sample
 from ddtree_bench.session.store import CellStore, read_cells
-from ddtree_bench.tables.comparisons import Pair, pairs_of
+from ddtree_bench.tables.pairs import Pair, pairs_of
 
 
 def with_opponents(config: Config, server: str) -> tuple[str, ...]:

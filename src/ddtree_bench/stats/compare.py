@@ -44,7 +44,12 @@ from itertools import pairwise
 import numpy as np
 
 from ddtree_bench.errors import NotEnoughData
-from ddtree_bench.stats.distributions import even_split_p_value, t_half_width, t_p_value
+from ddtree_bench.stats.distributions import (
+    even_split_p_value,
+    normal_half_width,
+    t_half_width,
+    t_p_value,
+)
 from ddtree_bench.stats.interval import FloatArray, Interval
 from ddtree_bench.stats.summary import class_mean
 
@@ -94,18 +99,39 @@ class LaunchNoise:
         """τ², at least 0."""
         return max(0.0, self.launch_means.value - self.residual.value)
 
+    @property
+    def floor(self) -> float:
+        """A/A floor: the ratio that 95 % of pairs of single launches of one server stay within.
+
+        exp(1.96 √2 S). It tells how noisy launches are, however many there were: a largest ratio
+        would grow with them.
+        """
+        return float(np.exp(normal_half_width(0.95) * np.sqrt(2 * self.launch_means.value)))
+
+    def resized(self, more_df: float, prompts: float) -> LaunchNoise:
+        """The same noise, with so many times the degrees of freedom between launches, and prompts.
+
+        More prompts average more of the residual out of launch means; τ² stays.
+        """
+        of_prompts = min(self.residual.value, self.launch_means.value)
+        means = self.launch_means.value - of_prompts * (1 - 1 / prompts)
+        return LaunchNoise(
+            MeanSquare(means, self.launch_means.df * more_df),
+            MeanSquare(self.residual.value / prompts, self.residual.df * more_df * prompts),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """An estimate on the log scale with the two parts of its variance."""
+    """An estimate on the log scale with the parts of its variance."""
 
     log_value: float
-    prompt_variance: float
-    launch_variance: float
-    df: float
+    prompts: tuple[MeanSquare, ...]
+    """Each class's part of the variance."""
+    noise: LaunchNoise
+    launches: tuple[float, ...]
+    """Averaged over on each side: one number, or two for a difference."""
     n_prompts: int
-    n_launches: int
-    """On the side with fewer."""
 
     @property
     def value(self) -> float:
@@ -113,9 +139,30 @@ class Effect:
         return float(np.exp(self.log_value))
 
     @property
+    def prompt_variance(self) -> float:
+        """The part of the variance that more prompts would lower."""
+        return sum(part.value for part in self.prompts)
+
+    @property
+    def launch_variance(self) -> float:
+        """The part of the variance that more launches would lower."""
+        return self.noise.variance * self._per_launch
+
+    @property
     def standard_error(self) -> float:
         """Of `log_value`."""
         return float(np.sqrt(self.prompt_variance + self.launch_variance))
+
+    @property
+    def df(self) -> float:
+        """Satterthwaite's degrees of freedom of the variance."""
+        share = self._per_launch
+        noise = (self.noise.launch_means.times(share), self.noise.residual.times(share))
+        return combined_df(self.prompt_variance + self.launch_variance, (*self.prompts, *noise))
+
+    @property
+    def _per_launch(self) -> float:
+        return sum(1 / launches for launches in self.launches)
 
     def interval(self, level: float) -> Interval:
         """Confidence interval of `value`."""
@@ -128,6 +175,38 @@ class Effect:
         if self.standard_error == 0:
             return 1.0 if self.log_value == 0 else 0.0
         return t_p_value(self.log_value / self.standard_error, self.df)
+
+    def resized(self, launches: float = 1, prompts: float = 1) -> Effect:
+        """The same estimate and components of variance, from a larger run.
+
+        Args:
+            launches: so many times as many of each server.
+            prompts: so many times as many of each class.
+        """
+        factor = self._shrunk(launches) / prompts
+        return Effect(
+            self.log_value,
+            tuple(
+                MeanSquare(part.value * factor, (part.df + 1) * prompts - 1)
+                for part in self.prompts
+            ),
+            self.noise.resized(_more_df(min(self.launches), launches), prompts),
+            tuple(each * launches for each in self.launches),
+            round(self.n_prompts * prompts),
+        )
+
+    def _shrunk(self, launches: float) -> float:
+        """What is left of the prompts' variance when launches average more of the residual out."""
+        if self.prompt_variance == 0:
+            return 1.0
+        residual = min(self.noise.residual.value * self._per_launch, self.prompt_variance)
+        return 1 - residual / self.prompt_variance * (1 - 1 / launches)
+
+
+def _more_df(launches: float, times: float) -> float:
+    """By how much the degrees of freedom between launches grow; a pair may lack some of its own."""
+    known = max(launches, 2)
+    return (known * times - 1) / (known - 1)
 
 
 def launch_means(blocks: Blocks) -> FloatArray:
@@ -204,17 +283,12 @@ def mean_effect(
         MeanSquare(float(np.var(values, ddof=1)) / len(values) * weight, len(values) - 1)
         for values in per_prompt
     ]
-    share = sum(1 / launches for launches in n_launches)
-    prompt_variance = sum(part.value for part in parts)
-    launch_variance = noise.variance * share
-    estimates = (*parts, noise.launch_means.times(share), noise.residual.times(share))
     return Effect(
         log_value=class_mean(per_prompt),
-        prompt_variance=prompt_variance,
-        launch_variance=launch_variance,
-        df=combined_df(prompt_variance + launch_variance, estimates),
+        prompts=tuple(parts),
+        noise=noise,
+        launches=tuple(n_launches),
         n_prompts=sum(len(values) for values in per_prompt),
-        n_launches=min(n_launches),
     )
 
 
@@ -249,17 +323,6 @@ def level(blocks: Blocks, noise: LaunchNoise) -> Effect:
     Raises NotEnoughData if a class has fewer than two prompts.
     """
     return mean_effect([block.mean(axis=0) for block in blocks], (len(blocks[0]),), noise)
-
-
-def noise_floor(servers: Sequence[Blocks]) -> float:
-    """Largest ratio between the pooled means of two launches of the same server (A against A).
-
-    Raises NotEnoughData if no server has two launches.
-    """
-    repeated = [launch_means(blocks) for blocks in servers if blocks and len(blocks[0]) > 1]
-    if not repeated:
-        raise NotEnoughData(1, 2, "launches of a server")
-    return float(np.exp(max(np.ptp(means) for means in repeated)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ interval above 1, p < α, otherwise                   → faster, margin not sho
 (the same below 1                                    → slower …)
 90 % interval within the margin on both sides of 1   → equivalent
 anything else, or no interval                        → undecided
+nobody planned the comparison                        → not tested
 
 Whatever the interval says, a candidate whose answers are faulty is `faulty`: it keeps its numbers,
 not its rank.
@@ -12,15 +13,18 @@ not its rank.
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from ddtree_bench.stats.compare import Effect
-from ddtree_bench.stats.distributions import t_half_width
-from ddtree_bench.stats.interval import Interval
+import numpy as np
+
+from ddtree_bench.stats.compare import Effect, holm
+from ddtree_bench.stats.interval import FloatArray, Interval
 from ddtree_bench.vocabulary import Vocabulary
 
-FAR = 20
+FAR: Final = 20
 """More than so many times as many prompts or launches is no advice."""
 
 
@@ -33,6 +37,7 @@ class Verdict(Vocabulary):
     SLOWER_BELOW_MARGIN = "slower_below_margin", "slower, but not shown to exceed the margin"
     SLOWER = "slower", "slower by more than the margin"
     UNDECIDED = "undecided", "undecided"
+    NOT_TESTED = "not_tested", "not tested, as the configuration plans others"
     FAULTY = "faulty", "its answers are faulty, so its speed counts for nothing"
 
 
@@ -44,8 +49,6 @@ class Rule:
     """Smallest relative difference worth acting on."""
     confidence: float
     """Level of the interval; α is what it leaves."""
-    floor: float | None = None
-    """A/A floor: largest ratio between two launches of the same server; None if unknown."""
 
     @property
     def alpha(self) -> float:
@@ -57,11 +60,6 @@ class Rule:
         """Level of the interval that two one-sided tests at α correspond to."""
         return 1 - 2 * self.alpha
 
-    @property
-    def excess(self) -> float:
-        """What a difference must exceed: the margin, and what launches of one server differ by."""
-        return self.margin if self.floor is None else max(self.margin, self.floor - 1)
-
 
 def judge(interval: Interval, narrow: Interval, p_adjusted: float, rule: Rule) -> Verdict:
     """The verdict on a ratio (above 1 is faster).
@@ -70,18 +68,15 @@ def judge(interval: Interval, narrow: Interval, p_adjusted: float, rule: Rule) -
         interval: at `rule.confidence`.
         narrow: at `rule.equivalence_level`.
         p_adjusted: corrected for all comparisons of its family.
-        rule: margin, floor and level.
-
-    The floor makes it harder to be faster, never easier to be equivalent: noise is no evidence of
-    equality, so that only the margin counts there.
+        rule: margin and level.
     """
-    upper, equal = 1 + rule.excess, 1 + rule.margin
+    beyond = 1 + rule.margin
     if p_adjusted < rule.alpha:
         if interval.low > 1:
-            return Verdict.FASTER if interval.low > upper else Verdict.FASTER_BELOW_MARGIN
+            return Verdict.FASTER if interval.low > beyond else Verdict.FASTER_BELOW_MARGIN
         if interval.high < 1:
-            return Verdict.SLOWER if interval.high < 1 / upper else Verdict.SLOWER_BELOW_MARGIN
-    if narrow.low > 1 / equal and narrow.high < equal:
+            return Verdict.SLOWER if interval.high < 1 / beyond else Verdict.SLOWER_BELOW_MARGIN
+    if narrow.low > 1 / beyond and narrow.high < beyond:
         return Verdict.EQUIVALENT
     return Verdict.UNDECIDED
 
@@ -92,29 +87,62 @@ def verdict_of(effect: Effect, p_adjusted: float, rule: Rule) -> Verdict:
     return judge(effect.interval(rule.confidence), narrow, p_adjusted, rule)
 
 
-def what_would_decide(effect: Effect, rule: Rule) -> str:
-    """Which of prompts or launches limits an undecided comparison, and roughly how many would do.
+class Size(NamedTuple):
+    """Of a run, as multiples of what was measured."""
 
-    The target is the standard error at which either the difference from 1 or its being within the
-    margin would show, should the estimate stay where it is and the degrees of freedom too.
-    """
-    distance = max(abs(effect.log_value), math.log1p(rule.margin) - abs(effect.log_value))
-    allowed = (distance / t_half_width(rule.confidence, effect.df)) ** 2
-    prompts = _needed(effect.n_prompts, effect.prompt_variance, allowed - effect.launch_variance)
-    launches = _needed(effect.n_launches, effect.launch_variance, allowed - effect.prompt_variance)
-    if effect.prompt_variance >= effect.launch_variance:
-        return _advice("prompts", effect.n_prompts, prompts)
-    return _advice("launches", effect.n_launches, launches)
+    launches: float = 1
+    prompts: float = 1
 
 
-def _needed(have: int, variance: float, allowed: float) -> int | None:
-    """How many would bring this part of the variance to `allowed`; None if no number is near."""
-    if allowed <= 0 or variance / allowed > FAR:
-        return None
-    return max(have + 1, math.ceil(have * variance / allowed))
+MEASURED: Final = Size()
 
 
-def _advice(what: str, have: int, needed: int | None) -> str:
-    if needed is None:
-        return f"limited by {what}, more of them alone would not decide soon"
-    return f"limited by {what}, about {needed} instead of {have} would decide"
+class Family:
+    """Effects that are tested together: Holm's correction holds for all of them."""
+
+    def __init__(self, effects: Sequence[Effect], rule: Rule) -> None:
+        """Take the effects of all planned tests."""
+        self._effects = effects
+        self._rule = rule
+        self._adjusted: dict[Size, FloatArray] = {}
+
+    def p_adjusted(self, place: int, size: Size = MEASURED) -> float:
+        """The p-value of the effect at this place, adjusted for all of them."""
+        if size not in self._adjusted:
+            values = [effect.resized(*size).p_value() for effect in self._effects]
+            self._adjusted[size] = holm(np.array(values))
+        return float(self._adjusted[size][place])
+
+    def verdict(self, place: int, size: Size = MEASURED) -> Verdict:
+        """The verdict on one of them, if the run had this size and every estimate stayed."""
+        effect = self._effects[place].resized(*size)
+        return verdict_of(effect, self.p_adjusted(place, size), self._rule)
+
+    def what_would_decide(self, place: int) -> str:
+        """Which of prompts or launches limits an undecided effect, and how many would do.
+
+        The rule itself is asked, for larger and larger runs with the estimates and components of
+        variance of this one.
+        """
+        effect = self._effects[place]
+        if effect.prompt_variance >= effect.launch_variance:
+            times = [Size(prompts=each) for each in range(2, FAR + 1)]
+            enough = self._first(place, times)
+            if enough is None:
+                return f"limited by prompts, more than {FAR} times as many would be needed"
+            return f"limited by prompts, about {enough.prompts:g} times as many would decide"
+        have = int(min(effect.launches))
+        most = FAR * have
+        more = [Size(launches=number / have) for number in range(have + 1, most + 1)]
+        enough = self._first(place, more)
+        if enough is None:
+            return f"limited by launches, more than {most} would be needed instead of {have}"
+        needed = round(enough.launches * have)
+        return f"limited by launches, about {needed} instead of {have} would decide"
+
+    def _first(self, place: int, sizes: Sequence[Size]) -> Size | None:
+        """The smallest of these growing sizes that decides; all larger ones decide, too."""
+        found = bisect_left(
+            sizes, True, key=lambda size: self.verdict(place, size) is not Verdict.UNDECIDED
+        )
+        return sizes[found] if found < len(sizes) else None

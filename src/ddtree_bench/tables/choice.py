@@ -19,7 +19,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.errors import NotEnoughData
 from ddtree_bench.stats.compare import Effect, speedup
 from ddtree_bench.stats.summary import class_mean
-from ddtree_bench.tables.comparisons import pairs_of
+from ddtree_bench.tables.pairs import BASELINE, EQUAL_WIDTH, pairs_of
 from ddtree_bench.tables.panel import Matched, Panel
 from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import Value, frame_of
@@ -101,7 +101,7 @@ class Choices:
     def _opponents(self, tree: str, best_chain: str | None) -> Iterator[tuple[str, str]]:
         """As in the table of comparisons, and the best chain."""
         for pair in pairs_of(self._config):
-            if pair.candidate == tree and pair.relation in ("baseline", "equal width"):
+            if pair.candidate == tree and pair.relation in (BASELINE, EQUAL_WIDTH):
                 yield pair.relation, pair.reference
         if best_chain is not None:
             yield "best chain", best_chain

@@ -13,28 +13,15 @@ import pandas as pd
 from ddtree_bench.columns import COMPARISONS, POOLED
 from ddtree_bench.config import CLASSES, Config
 from ddtree_bench.errors import NotEnoughData
-from ddtree_bench.stats.compare import Effect, holm, prompt_differences, sign_test, speedup
+from ddtree_bench.stats.compare import Effect, prompt_differences, sign_test, speedup
 from ddtree_bench.stats.summary import class_mean
-from ddtree_bench.stats.verdict import (
-    Rule,
-    Verdict,
-    verdict_of,
-    what_would_decide,
-)
+from ddtree_bench.stats.verdict import Family, Rule, Verdict
+from ddtree_bench.tables.pairs import Pair, pairs_of
 from ddtree_bench.tables.panel import Matched, Panel
 from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import Value, frame_of
 
 NOT_INTERLEAVED = "not interleaved: the two were not measured in the same rounds"
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A candidate, what it is compared with, and why."""
-
-    candidate: str
-    reference: str
-    relation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +44,17 @@ class Finding:
     case: Case
     matched: Matched | None = None
     effect: Effect | None = None
-    floor: float | None = None
     obstacle: str = ""
     """Why there is no effect."""
     left_out: tuple[int, ...] = ()
     """Rounds dropped on both sides because a launch of either was throttled."""
 
 
-def pairs_of(config: Config) -> Iterator[Pair]:
-    """Every server against the baseline, every tree against every chain of its own model."""
-    baseline = config.analysis.baseline
-    for name in config.servers:
-        if name != baseline:
-            yield Pair(name, baseline, "baseline")
-    for name, tree in config.servers.items():
-        for other, chain in config.servers.items():
-            kinds = (tree.algorithm, chain.algorithm)
-            if kinds == ("DDTREE", "DFLASH") and tree.model == chain.model:
-                # other flags, overlap scheduling among them, would be a second factor
-                same = (tree.verify_width, tree.args) == (chain.verify_width, chain.args)
-                yield Pair(name, other, "equal width" if same else "chain")
+class Judged(NamedTuple):
+    """A tested finding's place among those that it is corrected for."""
+
+    family: Family
+    place: int
 
 
 class Comparisons:
@@ -102,6 +80,7 @@ class Comparisons:
             decoding: seconds per token after the first one, of the same launches.
         """
         self._config = config
+        self._rule = Rule(config.analysis.margin, config.analysis.confidence)
         self._speeds = speeds
         self._rounds = rounds
         self._faults = faults or {}
@@ -119,12 +98,12 @@ class Comparisons:
         """
         cases = (case for case in self._cases() if by_class or case.workload_class == POOLED)
         findings = [self._finding(case) for case in cases]
-        adjusted = _adjusted(findings)
+        judged = _judged(findings, self._rule)
         costs = _costs(self._config, classes, overall)
         return frame_of(
             (
-                self._row(finding, p_holm, costs)
-                for finding, p_holm in zip(findings, adjusted, strict=True)
+                self._row(finding, judged.get(place), costs)
+                for place, finding in enumerate(findings)
             ),
             COMPARISONS,
         )
@@ -173,13 +152,12 @@ class Comparisons:
             noise = self._speeds.noise(case.classes, case.concurrency)
         except NotEnoughData:
             return replace(finding, obstacle="one launch: noise between launches unknown")
-        floor = self._speeds.floor(case.classes, case.concurrency)
         candidate, reference = matched.blocks
         try:
             effect = speedup(reference, candidate, noise)
         except NotEnoughData as error:
-            return replace(finding, floor=floor, obstacle=str(error))
-        return replace(finding, effect=effect, floor=floor)
+            return replace(finding, obstacle=str(error))
+        return replace(finding, effect=effect)
 
     def _not_comparable(self, case: Case, servers: Sequence[str]) -> str | None:
         """What stands in the way of any comparison: a side unmeasured, or no round in common."""
@@ -194,12 +172,10 @@ class Comparisons:
             return "not interleaved: no round was measured on both sides"
         return None
 
-    def _row(self, finding: Finding, p_holm: float | None, costs: Costs) -> Mapping[str, Value]:
-        case, effect = finding.case, finding.effect
-        analysis = self._config.analysis
-        rule = Rule(analysis.margin, analysis.confidence, finding.floor)
-        verdict, detail = _verdict(finding, p_holm, rule, self._faults, self._attached)
-        interval = None if effect is None else effect.interval(analysis.confidence)
+    def _row(self, finding: Finding, judged: Judged | None, costs: Costs) -> Mapping[str, Value]:
+        case, effect, rule = finding.case, finding.effect, self._rule
+        verdict, detail = _verdict(finding, judged, rule, self._faults, self._attached)
+        interval = None if effect is None else effect.interval(rule.confidence)
         return {
             "candidate": case.pair.candidate,
             "reference": case.pair.reference,
@@ -212,9 +188,9 @@ class Comparisons:
             "speedup_low": None if interval is None else interval.low,
             "speedup_high": None if interval is None else interval.high,
             "p_value": None if effect is None else effect.p_value(),
-            "p_holm": p_holm,
-            **_signs(finding.matched, rule),
-            "noise_floor": finding.floor,
+            "p_holm": None if judged is None else judged.family.p_adjusted(judged.place),
+            **_signs(finding.matched, rule.margin),
+            "noise_floor": None if effect is None else effect.noise.floor,
             **_predicted(case, costs),
             "first_token_factor": self._first_token(finding),
             "verdict": verdict.value,
@@ -284,7 +260,7 @@ def _ratio(matched: Matched) -> float:
     return float(np.exp(class_mean(prompt_differences(reference, candidate))))
 
 
-def _signs(matched: Matched | None, rule: Rule) -> dict[str, Value]:
+def _signs(matched: Matched | None, margin: float) -> dict[str, Value]:
     """The sign test on each prompt's median over launches."""
     if matched is None:
         return {"wins": 0, "ties": 0, "losses": 0, "sign_p": None}
@@ -292,7 +268,7 @@ def _signs(matched: Matched | None, rule: Rule) -> dict[str, Value]:
     medians = [
         np.median(slow - fast, axis=0) for slow, fast in zip(reference, candidate, strict=True)
     ]
-    signs = sign_test(np.concatenate(medians), tie=float(np.log1p(rule.excess)))
+    signs = sign_test(np.concatenate(medians), tie=math.log1p(margin))
     return {
         "wins": signs.wins,
         "ties": signs.ties,
@@ -301,33 +277,34 @@ def _signs(matched: Matched | None, rule: Rule) -> dict[str, Value]:
     }
 
 
-def _adjusted(findings: Sequence[Finding]) -> list[float | None]:
-    """Holm's p-values in two families: all pooled comparisons, all comparisons of one class."""
-    adjusted: list[float | None] = [None] * len(findings)
+def _judged(findings: Sequence[Finding], rule: Rule) -> dict[int, Judged]:
+    """The tested findings by number, in two families: all pooled ones, all of a single class."""
+    judged = {}
     for pooled in (True, False):
-        family = [
-            (place, finding.effect.p_value())
-            for place, finding in enumerate(findings)
-            if finding.effect is not None and (finding.case.workload_class == POOLED) is pooled
-        ]
-        values = holm(np.array([p_value for _, p_value in family], dtype=np.float64))
-        for (place, _), value in zip(family, values, strict=True):
-            adjusted[place] = float(value)
-    return adjusted
+        tested = {
+            number: finding.effect
+            for number, finding in enumerate(findings)
+            if finding.effect is not None
+            and finding.case.pair.tested
+            and (finding.case.workload_class == POOLED) is pooled
+        }
+        family = Family(list(tested.values()), rule)
+        judged.update({number: Judged(family, place) for place, number in enumerate(tested)})
+    return judged
 
 
 def _verdict(
     finding: Finding,
-    p_holm: float | None,
+    judged: Judged | None,
     rule: Rule,
     faults: Mapping[str, str],
     attached: Collection[str],
 ) -> tuple[Verdict, str]:
     """The verdict and the sentence that explains it."""
-    verdict, detail = _by_speed(finding, p_holm, rule)
+    verdict, detail = _by_speed(finding, judged, rule)
     pair = finding.case.pair
     running = [name for name in (pair.candidate, pair.reference) if name in attached]
-    if running and verdict is not Verdict.UNDECIDED:
+    if running and verdict is not Verdict.NOT_TESTED:
         verdict, detail = (
             Verdict.UNDECIDED,
             (
@@ -343,14 +320,17 @@ def _verdict(
     return verdict, detail
 
 
-def _by_speed(finding: Finding, p_holm: float | None, rule: Rule) -> tuple[Verdict, str]:
-    if finding.effect is None or p_holm is None:
+def _by_speed(finding: Finding, judged: Judged | None, rule: Rule) -> tuple[Verdict, str]:
+    if not finding.case.pair.tested:
+        told = finding.obstacle or Verdict.NOT_TESTED.sentence
+        return Verdict.NOT_TESTED, _noted(told, finding)
+    if finding.effect is None or judged is None:
         return Verdict.UNDECIDED, _noted(finding.obstacle, finding)
-    verdict = verdict_of(finding.effect, p_holm, rule)
+    family, place = judged
+    verdict = family.verdict(place)
     if verdict is not Verdict.UNDECIDED:
-        margin = rule.margin if verdict is Verdict.EQUIVALENT else rule.excess
-        return verdict, _noted(f"{verdict.sentence} of {margin:.1%}", finding)
-    limit = what_would_decide(finding.effect, rule)
+        return verdict, _noted(f"{verdict.sentence} of {rule.margin:.1%}", finding)
+    limit = family.what_would_decide(place)
     if finding.effect.p_value() < rule.alpha:
         limit = f"a difference, but not after the correction for many comparisons; {limit}"
     return verdict, _noted(limit, finding)

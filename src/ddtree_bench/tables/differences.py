@@ -16,6 +16,7 @@ from ddtree_bench.columns import DIFFERENCES
 from ddtree_bench.config import Config, Server
 from ddtree_bench.records import Launch
 from ddtree_bench.server.machine import decisive_facts
+from ddtree_bench.tables.pairs import pairs_of
 from ddtree_bench.tables.raw import flat
 from ddtree_bench.tables.rows import Value, frame_of
 
@@ -51,21 +52,9 @@ def difference_frame(launches: Sequence[Launch], config: Config) -> pd.DataFrame
     return frame_of(_rows(newest, config), DIFFERENCES)
 
 
-def pairs(config: Config) -> Iterator[tuple[str, str]]:
-    """Each server with the baseline, and each tree with the chains that verify as many tokens."""
-    baseline = config.analysis.baseline
-    for name, server in config.servers.items():
-        if name != baseline:
-            yield name, baseline
-        if server.algorithm == "DDTREE":
-            for other, chain in config.servers.items():
-                equal = chain.verify_width == server.verify_width
-                if chain.algorithm == "DFLASH" and equal and other != baseline:
-                    yield name, other
-
-
 def _rows(newest: Mapping[str, Launch], config: Config) -> Iterator[Mapping[str, Value]]:
-    for name, reference in pairs(config):
+    for pair in pairs_of(config):
+        name, reference = pair.candidate, pair.reference
         if name not in newest or reference not in newest:
             continue
         one, other = _facts(newest[name]), _facts(newest[reference])

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
 from ddtree_bench.config import CLASSES
 from ddtree_bench.errors import NotEnoughData
-from ddtree_bench.stats.compare import Blocks, LaunchNoise, launch_noise, noise_floor
+from ddtree_bench.stats.compare import Blocks, LaunchNoise, launch_noise
 from ddtree_bench.stats.interval import FloatArray, IntArray
 from ddtree_bench.tables.rows import grouped
 
 _GRID = ("server", "workload_class", "concurrency")
 _INDEX = (*_GRID, "launch", "unit")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,6 @@ class Panel:
         self._grids = {key: _grid(group) for key, group in grouped(numbered, _GRID).items()}
         self._servers = sorted({server for server, _, _ in self._grids})
         self._noise: dict[tuple[tuple[str, ...], int], LaunchNoise] = {}
-        self._floor: dict[tuple[tuple[str, ...], int], float] = {}
 
     @property
     def servers(self) -> frozenset[str]:
@@ -139,26 +135,10 @@ class Panel:
 
         Raises NotEnoughData if none has two launches.
         """
-        return self._pooled(self._noise, launch_noise, classes, concurrency)
-
-    def floor(self, classes: Sequence[str], concurrency: int) -> float:
-        """Largest ratio between two launches of a server that has these classes.
-
-        Raises NotEnoughData if none has two launches.
-        """
-        return self._pooled(self._floor, noise_floor, classes, concurrency)
-
-    def _pooled(
-        self,
-        known: dict[tuple[tuple[str, ...], int], T],
-        formula: Callable[[Sequence[Blocks]], T],
-        classes: Sequence[str],
-        concurrency: int,
-    ) -> T:
         key = (tuple(classes), concurrency)
-        if key not in known:
-            known[key] = formula(list(self._own_blocks(classes, concurrency)))
-        return known[key]
+        if key not in self._noise:
+            self._noise[key] = launch_noise(list(self._own_blocks(classes, concurrency)))
+        return self._noise[key]
 
     def _own_blocks(self, classes: Sequence[str], concurrency: int) -> list[Blocks]:
         """Every server's own launches, in all of which it has all these classes."""

@@ -39,11 +39,12 @@ def test_every_server_drifts_as_much_over_mirrored_rounds(
     power: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without noise, a linear drift cancels: the mean logarithm over two rounds is the truth."""
-    for name in ("PROMPT", "INTERACTION", "LAUNCH", "RESIDUAL"):
+    for name in ("PROMPT", "INTERACTION", "RESIDUAL"):
         monkeypatch.setattr(power, name, 0.0)
     monkeypatch.setattr(power, "THROTTLED", 1.0)
-    config = power.config_of(power.Setting("tiny", launches=2, prompts=1))
-    seconds = power.drawn(config, 1, ("ar", 1), np.random.default_rng(1))
+    setting = power.Setting("tiny", launches=2, prompts=1, launch=0.0)
+    config = power.config_of(setting)
+    seconds = power.drawn(config, setting, ("ar", 1), np.random.default_rng(1))
     levels = np.log(seconds).reshape(5, -1).mean(axis=1)
     assert np.exp(levels[0] - levels[1:]) == pytest.approx(power.SPEEDUPS)
 
@@ -57,3 +58,23 @@ def test_shares_of_a_tally(power: ModuleType) -> None:
     assert shares["coverage"] == 0.75
     assert shares["rounds"] == 2
     assert shares["verdicts"] == {"faster": 0.5, "undecided": 0.5}
+
+
+def test_the_page_shows_the_figures_of_the_last_run(power: ModuleType) -> None:
+    """The table in docs/method.md is made of power.json, with every setting of the program."""
+    figures = power.known_figures()
+    assert list(figures) == list(power.SETTINGS)
+    table = power.page(figures.values())
+    assert power.MARKS[0] + table + power.MARKS[1] in power.METHOD_PAGE.read_text(encoding="utf-8")
+
+
+def test_power_grows_with_noisy_launches(power: ModuleType) -> None:
+    """More launches find a true speed-up more often, never less."""
+    figures = power.known_figures()
+    for truth in ("1.10", "1.20"):
+        shares = [
+            figures[f"noisy-{n}"]["by_speedup"][truth]["verdicts"].get("faster", 0)
+            for n in (2, 4, 8)
+        ]
+        assert shares == sorted(shares)
+        assert shares[-1] > 0.5

@@ -97,14 +97,12 @@ def test_speedup_without_interval_is_hollow(full: Tables) -> None:
     assert [line.get_color() for line in bars] == ["black"]  # only the line at 1
 
 
-def test_band_is_the_wider_of_margin_and_noise_floor(full: Tables) -> None:
-    """The grey band never is narrower than what two launches of a server differ by."""
-    table = full["comparisons"].copy()
-    table["noise_floor"] = 1.25  # the margin is 2 %
-    axes = figures.speedup({**full, "comparisons": table}, CONFIG).figure.axes[0]
+def test_band_is_the_margin(full: Tables) -> None:
+    """The grey band is what decides, 2 % on both sides of 1."""
+    axes = figures.speedup(full, CONFIG).figure.axes[0]
     band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
-    assert band.x0 == pytest.approx(1 / 1.25)
-    assert band.x1 == pytest.approx(1.25)
+    assert band.x0 == pytest.approx(1 / 1.02)
+    assert band.x1 == pytest.approx(1.02)
 
 
 def test_histogram_is_in_percent(full: Tables) -> None:

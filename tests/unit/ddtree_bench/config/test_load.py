@@ -70,6 +70,25 @@ def test_two_servers_of_one_name_are_an_error(tmp_path):
     assert "line 3" in fault.what
 
 
+@pytest.mark.parametrize(
+    ("against", "what"),
+    [
+        ("tree: [ra]", 'there is no server `ra`; did you mean "ar"'),
+        ("tre: [ar]", 'there is no server `tre`; did you mean "tree"'),
+        ("tree: [tree]", "`tree` cannot be compared with itself"),
+        ("tree: [ar, ar]", "`tree` and `ar` are planned twice"),
+    ],
+)
+def test_a_planned_comparison_is_of_two_servers(tmp_path, against, what):
+    """A fault is told with its line, and the nearest name where there is none of that name."""
+    text = f"{VALID}analysis:\n  against:\n    {against}\n"
+    (fault,) = faults(tmp_path, text)
+    assert what in fault.what
+    assert fault.line == text.count("\n")
+    assert fault.key.startswith("analysis.against.tre")
+    assert load(tmp_path, text.replace(against, "tree: [ar]")).analysis.against == {"tree": ("ar",)}
+
+
 def test_a_baseline_that_does_not_exist_names_the_nearest_server(tmp_path):
     """References between sections are checked."""
     (fault,) = faults(tmp_path, VALID + "analysis:\n  baseline: arr\n")

@@ -53,6 +53,35 @@ def test_headline_of_a_full_run(made: Make) -> None:
     assert "20 prompts, 2 launches" in third
 
 
+@pytest.mark.parametrize(
+    ("table", "verdict", "expected"),
+    [
+        ("lossless", "faulty", "chain 8 "),
+        ("draws", "differs", "chain 8 "),
+        ("draws", "does not sample", "tree 15/8,"),
+    ],
+)
+def test_a_faulty_server_is_not_the_fastest(
+    made: Make, table: str, verdict: str, expected: str
+) -> None:
+    """Neither one whose greedy answers are wrong nor one that draws from another distribution."""
+    rows = tables_of("full", CONFIG)[table]
+    rows.loc[rows["server"] == "ddtree-b15", "verdict"] = verdict
+    first, *_ = made("full", **{table: rows})["headline"]
+    assert first.startswith(f"Highest pooled speed, by estimate: {expected}")
+
+
+def test_planned_comparisons_are_on_the_first_page(made: Make) -> None:
+    """Beside those with plain decoding and the equal chain; also if they are undecided."""
+    table = tables_of("full", CONFIG)["comparisons"]
+    chosen = (table["candidate"] == "ddtree-b15") & (table["reference"] == "dflash-b8")
+    table.loc[chosen, ["relation", "verdict"]] = ["planned", "undecided"]
+    page = made("full", comparisons=table)
+    names = f"tree 15/8 against {CONFIG.servers['dflash-b8'].title}"
+    assert any(said.startswith(f"{names}: undecided") for said in page["headline"])
+    assert any(said.startswith(f"{names}: undecided") for said in page["overturn"])
+
+
 @pytest.mark.parametrize("kind", ["empty", "failed"])
 def test_headline_without_data(made: Make, kind: str) -> None:
     """Nothing measured is said, not left blank."""

@@ -62,7 +62,7 @@ def test_bottom_line_prefers_whole_figures(view: Make) -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "end"),
-    [("undecided", "traffic; every comparison is undecided."), ("slower", "on this traffic.")],
+    [("undecided", "traffic; no comparison with it is decided."), ("slower", "on this traffic.")],
 )
 def test_bottom_line_without_a_faster_server(view: Make, verdict: str, end: str) -> None:
     """What was not shown is not said; a faulty server is no winner."""

@@ -122,7 +122,8 @@ def test_speedup_of_the_tree_by_hand(config: Config, two_rounds: Any) -> None:
     assert (row["n_prompts"], row["n_launches"]) == (4, 2)
     assert (row["wins"], row["ties"], row["losses"]) == (4, 0, 0)
     assert row["sign_p"] == pytest.approx(2 * 0.5**4)
-    assert row["noise_floor"] == pytest.approx(1.002)
+    # launches differ by ln 1.002 = √2 S in every server; 1.96 √2 S = 1.96 ln 1.002
+    assert row["noise_floor"] == pytest.approx(1.002**1.96, rel=1e-6)
     assert row["p_holm"] >= row["p_value"]
 
 
@@ -177,6 +178,24 @@ def test_relations(config: Config, two_rounds: Any) -> None:
         ("tree", "ar", "baseline"),
         ("tree", "chain", "equal width"),  # budget 7 and the root: 8, as the block
     ]
+
+
+def test_only_planned_comparisons_are_tested(config: Config, two_rounds: Any) -> None:
+    """A server that plans another opponent is shown beside plain decoding, and Holm counts less."""
+    before = build_tables(two_rounds.folders, config)["comparisons"]
+    analysis = config.analysis.model_copy(update={"against": {"tree": ("chain",)}})
+    planned = config.model_copy(update={"analysis": analysis})
+    after = build_tables(two_rounds.folders, planned)["comparisons"]
+    where = {"candidate": "tree", "workload_class": "all"}
+    shown, was = (only(frame, relation="baseline", **where) for frame in (after, before))
+    assert (shown["verdict"], was["verdict"]) == ("not_tested", "faster")
+    assert shown["verdict_detail"].startswith("not tested, as the configuration plans others")
+    assert pd.isna(shown["p_holm"])
+    assert shown["speedup_low"] == was["speedup_low"]
+    # the smallest p of three, then of two
+    tested, before_it = (only(frame, relation="equal width", **where) for frame in (after, before))
+    assert before_it["p_holm"] == pytest.approx(3 * before_it["p_value"])
+    assert tested["p_holm"] == pytest.approx(2 * tested["p_value"])
 
 
 def test_one_launch_is_undecided(config: Config, run: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from ddtree_bench.config import Config
 from ddtree_bench.records import Launch
 from ddtree_bench.status import Status
-from ddtree_bench.tables.differences import difference_frame, pairs
+from ddtree_bench.tables.differences import difference_frame
 
 PLAIN = {
     "served_model_name": "ar",
@@ -57,11 +57,6 @@ def told(config: Config, *launches: Launch) -> list[tuple[str, ...]]:
     """The rows: server, reference, fact, both values."""
     frame = difference_frame(launches, config)
     return [tuple(row) for row in frame.astype(object).where(frame.notna(), None).to_numpy()]
-
-
-def test_who_is_compared_with_whom(config: Config) -> None:
-    """All with plain decoding, the tree of budget 7 with the chain of 8, too."""
-    assert list(pairs(config)) == [("chain", "ar"), ("tree", "ar"), ("tree", "chain")]
 
 
 def test_what_the_configuration_varies_is_no_difference(config: Config) -> None:

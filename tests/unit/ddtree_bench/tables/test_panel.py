@@ -76,7 +76,6 @@ def test_noise_skips_servers_that_lack_a_class() -> None:
     assert found.noise(("short", "longform"), 1).variance == 0.0
     # b's launches differ by ln 2; pooled over both servers' one degree of freedom each
     assert found.noise(("short",), 1).variance == pytest.approx(np.log(2) ** 2 / 2 / 2)
-    assert found.floor(("short",), 1) == pytest.approx(2.0)
 
 
 def test_values_that_are_not_above_zero_do_not_enter() -> None:
