@@ -38,7 +38,7 @@ from ddtree_bench.tables.panel import Panel
 from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import frame_of
 
-RUNS, CHUNK = 2000, 50
+RUNS, CHUNK = 1000, 50
 SEED = 20261130
 SPEEDUPS = (0.98, 1.00, 1.02, 1.25)
 """True ones of the four candidates against plain decoding."""

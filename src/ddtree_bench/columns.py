@@ -376,6 +376,7 @@ COMPARISONS = Table(
         ),
         CLASS_OR_ALL,
         CONCURRENCY,
+        _text("classes", "Classes", "the classes that enter"),
         replace(N_PROMPTS, formula="prompt units measured on both sides"),
         replace(N_LAUNCHES, formula="rounds measured on both sides"),
         _ratio(
@@ -425,6 +426,18 @@ COMPARISONS = Table(
         _text("verdict_detail", "Why", "the verdict in words, with what limits it"),
     ),
     ("candidate", "reference", "relation", "workload_class", "concurrency"),
+)
+
+LOAD = Table(
+    "load",
+    "a server and concurrency, where it was measured at several; the same classes at all of them",
+    (
+        *(column for column in OVERALL.columns if column.name != "n_classes"),
+        _text(
+            "classes", "Classes", "the classes that enter: those it has at all of its concurrencies"
+        ),
+    ),
+    ("server", "concurrency"),
 )
 
 HISTOGRAM = Table(
@@ -749,6 +762,7 @@ CROSSOVER = Table(
     "a server compared with the baseline at two concurrencies or more",
     (
         SERVER,
+        _text("classes", "Classes", "the classes that enter: those compared at all of them"),
         _count("levels", "Levels", "concurrencies compared"),
         _count("lowest", "Lowest", "lowest of them"),
         _count("highest", "Highest", "highest of them"),
@@ -1024,6 +1038,7 @@ TABLES: Final[dict[str, Table]] = {
         CELLS,
         CLASSES,
         OVERALL,
+        LOAD,
         COMPARISONS,
         HISTOGRAM,
         DEPTHS,

@@ -123,10 +123,9 @@ def cost(tables: Tables, config: Config) -> Drawing:
 
 def load(tables: Tables, config: Config) -> Drawing:
     """Throughput of all conversations against the speed of one, by conversations in flight."""
-    data = tables["overall"]
-    data = data[data["tok_per_s"].notna() & data["tok_per_s_of_totals"].notna()]
-    if data["concurrency"].nunique() < 2:
-        return Drawing(empty_figure("Only one concurrency was measured."), data.iloc[:0])
+    data = tables["load"]
+    if data.empty:
+        return Drawing(empty_figure("No server has a class at two concurrencies."), data)
     figure = new_figure(2.4)
     axes = figure.add_subplot()
     for server, rows, appearance in _by_server(data, config):

@@ -407,7 +407,7 @@ def crossovers(view: View) -> list[str]:
         ends = [show(row[f"crossover_{end}"]) for end in ("low", "high")]
         known = ends != [NOT_MEASURED, NOT_MEASURED]
         within = f" [{ends[0]}, {ends[1]}]" if known else ""
-        said.append(f"{view.title(row['server'])} {row['said']}{within}.")
+        said.append(f"{view.title(row['server'])} {row['said']}{within}, over {row['classes']}.")
     return said
 
 

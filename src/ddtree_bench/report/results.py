@@ -346,15 +346,15 @@ def lossless(view: View) -> Grid:
 
 
 def load(view: View) -> Grid:
-    """Every server at every concurrency, classes pooled."""
+    """Every server at every concurrency, the same classes at all of them."""
     names = ("tok_per_s_of_totals", "ttft_p50_s", "tpot_p50_s", "acceptance_length")
-    frame = view.tables["overall"]
+    frame = view.tables["load"]
     return Grid(
         "tab:load",
         escape(
-            "Load: conversations in flight, five classes pooled. Throughput: tokens of all "
-            "conversations ÷ time of the cells. TTFT, TPOT: time to first token, and per token "
-            "after it. Accepted: tokens that a verify step yields."
+            f"Load: conversations in flight, pooled over {_load_classes(view)}. Throughput: tokens "
+            "of all conversations ÷ time of the cells. TTFT, TPOT: time to first token, and per "
+            "token after it. Accepted: tokens that a verify step yields."
         ),
         rf"L{{30mm}}r{INTERVAL}rrrr",
         (
@@ -371,16 +371,25 @@ def load(view: View) -> Grid:
         tuple(
             (
                 text(view.title(row["server"])),
-                number(column("overall", "concurrency"), row["concurrency"]),
+                number(column("load", "concurrency"), row["concurrency"]),
                 *interval(
-                    column("overall", "tok_per_s"),
+                    column("load", "tok_per_s"),
                     *row[["tok_per_s", "tok_per_s_low", "tok_per_s_high"]],
                 ),
-                *(number(column("overall", name), row[name]) for name in names),
+                *(number(column("load", name), row[name]) for name in names),
             )
             for _, row in frame.iterrows()
         ),
     )
+
+
+def _load_classes(view: View) -> str:
+    """The classes that every server has at each of its concurrencies, or what each has."""
+    found = dict(view.tables["load"][["server", "classes"]].drop_duplicates().to_numpy())
+    if len(set(found.values())) < 2:
+        return next(iter(found.values()), "no class")
+    each = "; ".join(f"{view.title(server)}: {names}" for server, names in found.items())
+    return f"the classes that a server has at each of its concurrencies ({each})"
 
 
 def arrivals(view: View) -> Grid:

@@ -68,6 +68,7 @@ def _add_levels(frames: dict[str, pd.DataFrame], units: pd.DataFrame, config: Co
     pooled = PooledTables(config, frames["requests"], frames["cells"], speeds)
     frames["classes"] = pooled.classes()
     frames["overall"] = pooled.overall(frames["classes"])
+    frames["load"] = pooled.load(frames["classes"])
     frames["cost"] = pooled.cost(frames["overall"])
     frames["original"] = pooled.original()
     frames["turns"] = turns_frame(pooled.requests)
@@ -97,7 +98,7 @@ def _add_judgements(
     decoding = Panel(counted, "decode_s_per_token")
     comparisons = Comparisons(config, frames["cells"], speeds, rounds, faults, decoding)
     frames["comparisons"] = comparisons.frame(frames["classes"], frames["overall"])
-    frames["crossover"] = crossover_frame(frames["comparisons"])
+    frames["crossover"] = crossover_frame(comparisons.curves())
     frames["choice"] = Choices(config, counted, speeds, rounds).frame()
 
 

@@ -16,7 +16,7 @@ from ddtree_bench.errors import NotEnoughData
 from ddtree_bench.stats.compare import Effect, prompt_differences, sign_test, speedup
 from ddtree_bench.stats.summary import class_mean
 from ddtree_bench.stats.verdict import Family, Rule, Verdict
-from ddtree_bench.tables.pairs import Pair, pairs_of
+from ddtree_bench.tables.pairs import BASELINE, Pair, pairs_of
 from ddtree_bench.tables.panel import Matched, Panel
 from ddtree_bench.tables.rounds import Rounds
 from ddtree_bench.tables.rows import Value, frame_of
@@ -48,6 +48,32 @@ class Finding:
     """Why there is no effect."""
     left_out: tuple[int, ...] = ()
     """Rounds dropped on both sides because a launch of either was throttled."""
+
+
+class Point(NamedTuple):
+    """A speed-up at one concurrency; without an end where there is no interval."""
+
+    concurrency: int
+    speedup: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, finding: Finding, level: float) -> Point:
+        """The point of a finding with matched sides."""
+        interval = None if finding.effect is None else finding.effect.interval(level)
+        ends = (None, None) if interval is None else (interval.low, interval.high)
+        point = _point(finding.matched)
+        assert point is not None
+        return cls(finding.case.concurrency, point, *ends)
+
+
+class Curve(NamedTuple):
+    """A server's speed-up over the baseline by concurrency, lowest first."""
+
+    server: str
+    classes: tuple[str, ...]
+    points: tuple[Point, ...]
 
 
 class Judged(NamedTuple):
@@ -109,9 +135,8 @@ class Comparisons:
         )
 
     def _cases(self) -> Iterator[Case]:
-        concurrencies = sorted({concurrency for _, _, concurrency in self._asked})
         for pair in pairs_of(self._config):
-            for concurrency in concurrencies:
+            for concurrency in self._concurrencies():
                 asked = self._asked_classes(pair, concurrency)
                 shared = self._speeds.shared_classes([pair.candidate, pair.reference], concurrency)
                 if asked:
@@ -119,6 +144,31 @@ class Comparisons:
                     yield Case(pair, POOLED, concurrency, shared, lacking)
                 for name in asked:
                     yield Case(pair, name, concurrency, (name,), ())
+
+    def curves(self) -> Iterator[Curve]:
+        """Each server against the baseline at all concurrencies, over the same classes at each.
+
+        A class that is missing at one of them would bend the curve by being missing.
+        """
+        for pair in pairs_of(self._config):
+            if pair.relation != BASELINE:
+                continue
+            shared = {
+                concurrency: self._speeds.shared_classes(
+                    [pair.candidate, pair.reference], concurrency
+                )
+                for concurrency in self._concurrencies()
+            }
+            levels = {concurrency: names for concurrency, names in shared.items() if names}
+            classes = tuple(n for n in CLASSES if all(n in names for names in levels.values()))
+            if len(levels) > 1 and classes:
+                findings = [self._finding(Case(pair, POOLED, c, classes, ())) for c in levels]
+                level = self._rule.confidence
+                points = tuple(Point.of(finding, level) for finding in findings if finding.matched)
+                yield Curve(pair.candidate, classes, points)
+
+    def _concurrencies(self) -> list[int]:
+        return sorted({concurrency for _, _, concurrency in self._asked})
 
     def _asked_classes(self, pair: Pair, concurrency: int) -> tuple[str, ...]:
         """The classes of which either side has a cell, ok or not."""
@@ -182,6 +232,7 @@ class Comparisons:
             "relation": case.pair.relation,
             "workload_class": case.workload_class,
             "concurrency": case.concurrency,
+            "classes": ", ".join(case.classes),
             "n_prompts": 0 if finding.matched is None else finding.matched.n_prompts,
             "n_launches": 0 if finding.matched is None else len(finding.matched.launches),
             "speedup": None if finding.matched is None else _ratio(finding.matched),

@@ -2,62 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 
-from ddtree_bench.columns import CROSSOVER, POOLED
-from ddtree_bench.errors import NotEnoughData
+from ddtree_bench.columns import CROSSOVER
 from ddtree_bench.stats.crossover import crossing
-from ddtree_bench.tables.rows import Value, frame_of, grouped
+from ddtree_bench.tables.comparisons import Curve
+from ddtree_bench.tables.rows import Value, frame_of
 
 
-def crossover_frame(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """A row a server, where it was compared with the baseline at two concurrencies or more."""
-    pooled = comparisons[
-        (comparisons["relation"] == "baseline") & (comparisons["workload_class"] == POOLED)
-    ]
-    known = pooled[pooled["speedup"].notna()].sort_values("concurrency")
-    groups = grouped(known, ["candidate"])
-    rows = (_row(server, rows) for (server,), rows in groups.items() if len(rows) > 1)
-    return frame_of(rows, CROSSOVER)
+def crossover_frame(curves: Iterable[Curve]) -> pd.DataFrame:
+    """A row a server that was compared with the baseline at two concurrencies or more."""
+    return frame_of((_row(curve) for curve in curves if len(curve.points) > 1), CROSSOVER)
 
 
-def _row(server: str, rows: pd.DataFrame) -> Mapping[str, Value]:
-    levels = rows["concurrency"].to_numpy(dtype=np.float64)
-    curves = dict(_curves(rows))
-    found = crossing(levels, curves["speedup"])
-    ends = {
-        name: _crossing(levels, curves[f"speedup_{name}"]) if f"speedup_{name}" in curves else None
-        for name in ("low", "high")
-    }
+def _row(curve: Curve) -> Mapping[str, Value]:
+    levels, *ratios = (
+        np.array(values, dtype=np.float64) for values in zip(*curve.points, strict=True)
+    )
+    speedup, *ends = ratios
+    found = crossing(levels, speedup)
+    low, high = (None if np.isnan(end).any() else _crossing(levels, end) for end in ends)
     return {
-        "server": server,
-        "levels": len(rows),
+        "server": curve.server,
+        "classes": ", ".join(curve.classes),
+        "levels": len(levels),
         "lowest": int(levels[0]),
         "highest": int(levels[-1]),
         "crossover": found,
-        "crossover_low": ends["low"],
-        "crossover_high": ends["high"],
-        "said": _said(curves["speedup"], levels, found),
+        "crossover_low": low,
+        "crossover_high": high,
+        "said": _said(speedup, levels, found),
     }
-
-
-def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
-    """The speed-up and the ends of its interval by concurrency, each where it is whole."""
-    for name in ("speedup", "speedup_low", "speedup_high"):
-        values = rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
-        if not np.isnan(values).any():
-            yield name, values
 
 
 def _crossing(levels: np.ndarray, curve: np.ndarray) -> float | None:
     """Where the curve meets 1; the lowest level if it lies under 1 from the start."""
-    try:
-        found = crossing(levels, curve)
-    except NotEnoughData:
-        return None
+    found = crossing(levels, curve)
     return float(levels[0]) if found is None and curve[0] <= 1 else found
 
 

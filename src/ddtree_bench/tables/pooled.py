@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ddtree_bench.columns import CLASSES as CLASSES_TABLE
-from ddtree_bench.columns import COST, ORIGINAL, OVERALL
+from ddtree_bench.columns import COST, LOAD, ORIGINAL, OVERALL
 from ddtree_bench.config import CLASSES, Config
 from ddtree_bench.errors import NotEnoughData
 from ddtree_bench.stats.acceptance import acceptance_length
@@ -153,7 +153,7 @@ class PooledTables:
         self, server: str, concurrency: int, group: pd.DataFrame
     ) -> Mapping[str, Value]:
         measured = group[group["tok_per_s"].notna()]
-        names = self._measured_classes(server, concurrency)
+        names = [name for name in CLASSES if name in set(measured["workload_class"])]
         speed = level_of(self._speeds, server, names, concurrency, self._confidence).inverted()
         return {
             "server": server,
@@ -165,8 +165,27 @@ class PooledTables:
             "length_share": mean_of(measured["length_share"]),
         }
 
-    def _measured_classes(self, server: str, concurrency: int) -> tuple[str, ...]:
-        return self._speeds.shared_classes([server], concurrency)
+    def load(self, classes: pd.DataFrame) -> pd.DataFrame:
+        """Each server at all concurrencies, the classes pooled that it has at every one of them."""
+        five = classes[classes["workload_class"].isin(CLASSES)]
+        return frame_of(
+            (
+                row
+                for (server,), rows in grouped(five, ["server"]).items()
+                for row in self._load_rows(server, rows[rows["tok_per_s"].notna()])
+            ),
+            LOAD,
+        )
+
+    def _load_rows(self, server: str, measured: pd.DataFrame) -> Iterator[Mapping[str, Value]]:
+        levels = measured["concurrency"].nunique()
+        counts = measured.groupby("workload_class")["concurrency"].nunique()
+        names = [name for name in CLASSES if counts.get(name, 0) == levels > 1]
+        kept = measured[measured["workload_class"].isin(names)]
+        for (concurrency,), group in grouped(kept, ["concurrency"]).items():
+            row = dict(self._overall_row(server, concurrency, group))
+            del row["n_classes"]
+            yield {**row, "classes": ", ".join(names)}
 
     def cost(self, overall: pd.DataFrame) -> pd.DataFrame:
         """What a step costs and yields, at each server's lowest concurrency."""

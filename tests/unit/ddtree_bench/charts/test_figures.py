@@ -135,7 +135,7 @@ def test_load_joins_the_levels_of_a_server(full: Tables) -> None:
     four = one.assign(concurrency=4.0, tok_per_s=one["tok_per_s"] / 2,
                       tok_per_s_of_totals=one["tok_per_s_of_totals"] * 2)  # fmt: skip
     both = pd.concat([four, one])
-    drawing = figures.load({**full, "overall": both}, CONFIG)
+    drawing = figures.load({**full, "load": both}, CONFIG)
     (axes,) = drawing.figure.axes
     first = places(axes.lines[0])
     plain = one[one["server"] == "ar"].iloc[0]
@@ -146,7 +146,7 @@ def test_load_joins_the_levels_of_a_server(full: Tables) -> None:
 
 def test_load_needs_two_levels(full: Tables) -> None:
     """One concurrency is no load curve."""
-    assert "Only one concurrency" in words(figures.load(full, CONFIG).figure)
+    assert "at two concurrencies" in words(figures.load(full, CONFIG).figure)
 
 
 def test_a_huge_interval_is_cut_and_marked(full: Tables) -> None:

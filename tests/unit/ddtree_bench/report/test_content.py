@@ -234,7 +234,13 @@ def test_load_needs_two_concurrencies(made: Make) -> None:
     assert "nothing here tells how the servers compare" in rendered(made("full"))
     table = tables_of("full", CONFIG)["overall"]
     table["concurrency"] = [1, 4, 1, 4, 1]
-    assert r"\label{tab:load}" in rendered(made("full", overall=table))
+    load = table.assign(classes="short, longform")
+    page = rendered(made("full", overall=table, load=load))
+    assert r"\label{tab:load}" in page
+    assert "pooled over short, longform." in page
+    load.loc[load["server"] == "ar", "classes"] = "short"
+    page = rendered(made("full", overall=table, load=load))
+    assert "has at each of its concurrencies (plain: short; " in page
 
 
 def test_simulation_is_told_on_the_first_page(made: Make) -> None:

@@ -149,7 +149,8 @@ def test_no_choice_says_why_once(view: Make) -> None:
 
 def test_crossover_with_an_open_end(view: Make) -> None:
     """An end of the interval beyond the measured levels is a dash."""
-    assert judgement.crossovers(view()) == ["tree 15/8 pays up to about 5.2 in flight [4.1, –]."]
+    said = "tree 15/8 pays up to about 5.2 in flight [4.1, –], over short, longform."
+    assert judgement.crossovers(view()) == [said]
 
 
 def test_faulty_answers_stand_out(view: Make) -> None:

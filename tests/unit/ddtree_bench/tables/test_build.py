@@ -198,6 +198,39 @@ def test_only_planned_comparisons_are_tested(config: Config, two_rounds: Any) ->
     assert tested["p_holm"] == pytest.approx(2 * tested["p_value"])
 
 
+def test_load_pools_the_same_classes_at_every_level(
+    config: Config, run: Any, records: Builders
+) -> None:
+    """A class of one level only is in that level's pooled row, and in no curve."""
+    seconds = {
+        "ar": {("short", 1): 0.02, ("short", 4): 0.02, ("longform", 1): 0.08},
+        "tree": {("short", 1): 0.01, ("short", 4): 0.04, ("longform", 1): 0.01},
+    }
+    for launch in (1, 2):
+        for server, cells in seconds.items():
+            run.add(server, launch, [
+                records["cell"](cell, tuple(records["request"](cell, p, s) for p in ("p1", "p2")))
+                for (name, concurrency), s in cells.items()
+                for cell in [records["id"](server, launch, name).model_copy(
+                    update={"concurrency": concurrency})]
+            ])  # fmt: skip
+    tables = build_tables(run.folders, config)
+    pooled = {
+        row["concurrency"]: (row["classes"], row["speedup"])
+        for row in tables["comparisons"].to_dict("records")
+        if (row["candidate"], row["relation"], row["workload_class"]) == ("tree", "baseline", "all")
+    }
+    # at 1: 2 and 8, together 4; with 4 in flight half as fast, of class short alone
+    assert pooled[1] == ("short, longform", pytest.approx(4.0))
+    assert pooled[4] == ("short", pytest.approx(0.5))
+    # from 2 at 1 to ½ at 4: 1 at 2; the mixed curve would meet 1 at 2.5
+    row = only(tables["crossover"], server="tree")
+    assert (row["classes"], row["crossover"]) == ("short", pytest.approx(2.0))
+    assert set(tables["load"]["classes"]) == {"short"}
+    assert only(tables["load"], server="ar", concurrency=1)["tok_per_s"] == pytest.approx(50.0)
+    assert only(tables["overall"], server="ar", concurrency=1)["tok_per_s"] == pytest.approx(25.0)
+
+
 def test_one_launch_is_undecided(config: Config, run: Any) -> None:
     """Without a second launch the ratio stands without interval and verdict."""
     for server, s_per_token in (("ar", 0.02), ("chain", 0.01), ("tree", 0.01)):
