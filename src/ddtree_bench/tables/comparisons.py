@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -57,15 +57,6 @@ class Point(NamedTuple):
     speedup: float
     low: float | None
     high: float | None
-
-    @classmethod
-    def of(cls, finding: Finding, level: float) -> Point:
-        """The point of a finding with matched sides."""
-        interval = None if finding.effect is None else finding.effect.interval(level)
-        ends = (None, None) if interval is None else (interval.low, interval.high)
-        point = _point(finding.matched)
-        assert point is not None
-        return cls(finding.case.concurrency, point, *ends)
 
 
 class Curve(NamedTuple):
@@ -162,9 +153,8 @@ class Comparisons:
             levels = {concurrency: names for concurrency, names in shared.items() if names}
             classes = tuple(n for n in CLASSES if all(n in names for names in levels.values()))
             if len(levels) > 1 and classes:
-                findings = [self._finding(Case(pair, POOLED, c, classes, ())) for c in levels]
-                level = self._rule.confidence
-                points = tuple(Point.of(finding, level) for finding in findings if finding.matched)
+                findings = (self._finding(Case(pair, POOLED, c, classes, ())) for c in levels)
+                points = tuple(_points(findings, self._rule.confidence))
                 yield Curve(pair.candidate, classes, points)
 
     def _concurrencies(self) -> list[int]:
@@ -304,6 +294,15 @@ def _predicted(case: Case, costs: Costs) -> dict[str, Value]:
         "step_time_ratio": step,
         "predicted_speedup": acceptance / step,
     }
+
+
+def _points(findings: Iterable[Finding], level: float) -> Iterator[Point]:
+    """A point a finding that has both sides."""
+    for finding in findings:
+        if finding.matched is not None:
+            interval = None if finding.effect is None else finding.effect.interval(level)
+            ends = (None, None) if interval is None else (interval.low, interval.high)
+            yield Point(finding.case.concurrency, _ratio(finding.matched), *ends)
 
 
 def _ratio(matched: Matched) -> float:
