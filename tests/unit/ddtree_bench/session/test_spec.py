@@ -13,7 +13,7 @@ def config(tmp_path) -> dict:
     return {
         "run": "demo",
         "servers": {"ar": {"model": "m"}, "other": {"model": "n"}},
-        "workloads": {"all": workload, "first": {**workload, "rounds": [1]}},
+        "workloads": {"all": workload, "first": {**workload, "class": "longform", "rounds": [1]}},
     }
 
 
