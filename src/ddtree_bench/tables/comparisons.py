@@ -38,7 +38,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Outcome:
     """What the data say about a case, before the correction for many comparisons."""
 
     case: Case
@@ -68,7 +68,7 @@ class Curve(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A tested finding's place among those that it is corrected for."""
+    """A tested outcome's place among those that it is corrected for."""
 
     family: Family
     place: int
@@ -114,13 +114,13 @@ class Comparisons:
         `by_class` false leaves single classes out; they have no part in pooled rows.
         """
         cases = (case for case in self._cases() if by_class or case.workload_class == POOLED)
-        findings = [self._finding(case) for case in cases]
-        judged = _judged(findings, self._rule)
+        outcomes = [self._outcome(case) for case in cases]
+        judged = _judged(outcomes, self._rule)
         costs = _costs(self._config, classes, overall)
         return frame_of(
             (
-                self._row(finding, judged.get(place), costs)
-                for place, finding in enumerate(findings)
+                self._row(outcome, judged.get(place), costs)
+                for place, outcome in enumerate(outcomes)
             ),
             COMPARISONS,
         )
@@ -153,8 +153,8 @@ class Comparisons:
             levels = {concurrency: names for concurrency, names in shared.items() if names}
             classes = tuple(n for n in CLASSES if all(n in names for names in levels.values()))
             if len(levels) > 1 and classes:
-                findings = (self._finding(Case(pair, POOLED, c, classes, ())) for c in levels)
-                points = tuple(_points(findings, self._rule.confidence))
+                outcomes = (self._outcome(Case(pair, POOLED, c, classes, ())) for c in levels)
+                points = tuple(_points(outcomes, self._rule.confidence))
                 yield Curve(pair.candidate, classes, points)
 
     def _concurrencies(self) -> list[int]:
@@ -169,35 +169,35 @@ class Comparisons:
             & self._asked
         )
 
-    def _finding(self, case: Case) -> Finding:
+    def _outcome(self, case: Case) -> Outcome:
         servers = [case.pair.candidate, case.pair.reference]
         obstacle = self._not_comparable(case, servers)
         if obstacle is not None:
-            return Finding(case, obstacle=obstacle)
+            return Outcome(case, obstacle=obstacle)
         where = (servers, case.classes, case.concurrency)
         rounds = self._rounds.interleaved(*where)
         left_out = tuple(sorted(self._rounds.left_out(servers, rounds)))
         try:
             matched = self._speeds.matched(*where, rounds or None)
         except NotEnoughData as error:
-            return Finding(case, obstacle=str(error), left_out=left_out)
+            return Outcome(case, obstacle=str(error), left_out=left_out)
         if not rounds:  # the ratio is shown, but a drift between the two would be in it
-            return Finding(case, matched, obstacle=NOT_INTERLEAVED)
-        return self._tested(Finding(case, matched, left_out=left_out), matched)
+            return Outcome(case, matched, obstacle=NOT_INTERLEAVED)
+        return self._tested(Outcome(case, matched, left_out=left_out), matched)
 
-    def _tested(self, finding: Finding, matched: Matched) -> Finding:
-        """The finding with its effect, or with what stands in the way of one."""
-        case = finding.case
+    def _tested(self, outcome: Outcome, matched: Matched) -> Outcome:
+        """The outcome with its effect, or with what stands in the way of one."""
+        case = outcome.case
         try:
             noise = self._speeds.noise(case.classes, case.concurrency)
         except NotEnoughData:
-            return replace(finding, obstacle="one launch: noise between launches unknown")
+            return replace(outcome, obstacle="one launch: noise between launches unknown")
         candidate, reference = matched.blocks
         try:
             effect = speedup(reference, candidate, noise)
         except NotEnoughData as error:
-            return replace(finding, obstacle=str(error))
-        return replace(finding, effect=effect)
+            return replace(outcome, obstacle=str(error))
+        return replace(outcome, effect=effect)
 
     def _not_comparable(self, case: Case, servers: Sequence[str]) -> str | None:
         """What stands in the way of any comparison: a side unmeasured, or no round in common."""
@@ -212,9 +212,9 @@ class Comparisons:
             return "not interleaved: no round was measured on both sides"
         return None
 
-    def _row(self, finding: Finding, judged: Judged | None, costs: Costs) -> Mapping[str, Value]:
-        case, effect, rule = finding.case, finding.effect, self._rule
-        verdict, detail = _verdict(finding, judged, rule, self._faults, self._attached)
+    def _row(self, outcome: Outcome, judged: Judged | None, costs: Costs) -> Mapping[str, Value]:
+        case, effect, rule = outcome.case, outcome.effect, self._rule
+        verdict, detail = _verdict(outcome, judged, rule, self._faults, self._attached)
         interval = None if effect is None else effect.interval(rule.confidence)
         return {
             "candidate": case.pair.candidate,
@@ -223,24 +223,24 @@ class Comparisons:
             "workload_class": case.workload_class,
             "concurrency": case.concurrency,
             "classes": ", ".join(case.classes),
-            "n_prompts": 0 if finding.matched is None else finding.matched.n_prompts,
-            "n_launches": 0 if finding.matched is None else len(finding.matched.launches),
-            "speedup": None if finding.matched is None else _ratio(finding.matched),
+            "n_prompts": 0 if outcome.matched is None else outcome.matched.n_prompts,
+            "n_launches": 0 if outcome.matched is None else len(outcome.matched.launches),
+            "speedup": None if outcome.matched is None else _ratio(outcome.matched),
             "speedup_low": None if interval is None else interval.low,
             "speedup_high": None if interval is None else interval.high,
             "p_value": None if effect is None else effect.p_value(),
             "p_holm": None if judged is None else judged.family.p_adjusted(judged.place),
-            **_signs(finding.matched, rule.margin),
+            **_signs(outcome.matched, rule.margin),
             "noise_floor": None if effect is None else effect.noise.floor,
             **_predicted(case, costs),
-            "first_token_factor": self._first_token(finding),
+            "first_token_factor": self._first_token(outcome),
             "verdict": verdict.value,
             "verdict_detail": detail,
         }
 
-    def _first_token(self, finding: Finding) -> float | None:
+    def _first_token(self, outcome: Outcome) -> float | None:
         """The speed-up ÷ what it is after the first tokens, of the same launches and prompts."""
-        case, matched = finding.case, finding.matched
+        case, matched = outcome.case, outcome.matched
         if matched is None or self._decoding is None:
             return None
         servers = [case.pair.candidate, case.pair.reference]
@@ -296,13 +296,13 @@ def _predicted(case: Case, costs: Costs) -> dict[str, Value]:
     }
 
 
-def _points(findings: Iterable[Finding], level: float) -> Iterator[Point]:
-    """A point a finding that has both sides."""
-    for finding in findings:
-        if finding.matched is not None:
-            interval = None if finding.effect is None else finding.effect.interval(level)
+def _points(outcomes: Iterable[Outcome], level: float) -> Iterator[Point]:
+    """A point an outcome that has both sides."""
+    for outcome in outcomes:
+        if outcome.matched is not None:
+            interval = None if outcome.effect is None else outcome.effect.interval(level)
             ends = (None, None) if interval is None else (interval.low, interval.high)
-            yield Point(finding.case.concurrency, _ratio(finding.matched), *ends)
+            yield Point(outcome.case.concurrency, _ratio(outcome.matched), *ends)
 
 
 def _ratio(matched: Matched) -> float:
@@ -327,16 +327,16 @@ def _signs(matched: Matched | None, margin: float) -> dict[str, Value]:
     }
 
 
-def _judged(findings: Sequence[Finding], rule: Rule) -> dict[int, Judged]:
-    """The tested findings by number, in two families: all pooled ones, all of a single class."""
+def _judged(outcomes: Sequence[Outcome], rule: Rule) -> dict[int, Judged]:
+    """The tested outcomes by number, in two families: all pooled ones, all of a single class."""
     judged = {}
     for pooled in (True, False):
         tested = {
-            number: finding.effect
-            for number, finding in enumerate(findings)
-            if finding.effect is not None
-            and finding.case.pair.tested
-            and (finding.case.workload_class == POOLED) is pooled
+            number: outcome.effect
+            for number, outcome in enumerate(outcomes)
+            if outcome.effect is not None
+            and outcome.case.pair.tested
+            and (outcome.case.workload_class == POOLED) is pooled
         }
         family = Family(list(tested.values()), rule)
         judged.update({number: Judged(family, place) for place, number in enumerate(tested)})
@@ -344,15 +344,15 @@ def _judged(findings: Sequence[Finding], rule: Rule) -> dict[int, Judged]:
 
 
 def _verdict(
-    finding: Finding,
+    outcome: Outcome,
     judged: Judged | None,
     rule: Rule,
     faults: Mapping[str, str],
     attached: Collection[str],
 ) -> tuple[Verdict, str]:
     """The verdict and the sentence that explains it."""
-    verdict, detail = _by_speed(finding, judged, rule)
-    pair = finding.case.pair
+    verdict, detail = _by_speed(outcome, judged, rule)
+    pair = outcome.case.pair
     running = [name for name in (pair.candidate, pair.reference) if name in attached]
     if running and verdict is not Verdict.NOT_TESTED:
         verdict, detail = (
@@ -370,28 +370,28 @@ def _verdict(
     return verdict, detail
 
 
-def _by_speed(finding: Finding, judged: Judged | None, rule: Rule) -> tuple[Verdict, str]:
-    if not finding.case.pair.tested:
-        told = finding.obstacle or Verdict.NOT_TESTED.sentence
-        return Verdict.NOT_TESTED, _noted(told, finding)
-    if finding.effect is None or judged is None:
-        return Verdict.UNDECIDED, _noted(finding.obstacle, finding)
+def _by_speed(outcome: Outcome, judged: Judged | None, rule: Rule) -> tuple[Verdict, str]:
+    if not outcome.case.pair.tested:
+        told = outcome.obstacle or Verdict.NOT_TESTED.sentence
+        return Verdict.NOT_TESTED, _noted(told, outcome)
+    if outcome.effect is None or judged is None:
+        return Verdict.UNDECIDED, _noted(outcome.obstacle, outcome)
     family, place = judged
     verdict = family.verdict(place)
     if verdict is not Verdict.UNDECIDED:
-        return verdict, _noted(f"{verdict.sentence} of {rule.margin:.1%}", finding)
+        return verdict, _noted(f"{verdict.sentence} of {rule.margin:.1%}", outcome)
     limit = family.what_would_decide(place)
-    if finding.effect.p_value() < rule.alpha:
+    if outcome.effect.p_value() < rule.alpha:
         limit = f"a difference, but not after the correction for many comparisons; {limit}"
-    return verdict, _noted(limit, finding)
+    return verdict, _noted(limit, outcome)
 
 
-def _noted(sentence: str, finding: Finding) -> str:
+def _noted(sentence: str, outcome: Outcome) -> str:
     """The sentence, with the classes and rounds that are missing."""
     notes = [sentence]
-    if finding.matched is not None and finding.case.lacking:
-        notes.append(f"without {', '.join(finding.case.lacking)}")
-    if finding.left_out:
-        rounds = ", ".join(map(str, finding.left_out))
+    if outcome.matched is not None and outcome.case.lacking:
+        notes.append(f"without {', '.join(outcome.case.lacking)}")
+    if outcome.left_out:
+        rounds = ", ".join(map(str, outcome.left_out))
         notes.append(f"without the throttled rounds {rounds}")
     return "; ".join(notes)
