@@ -352,7 +352,8 @@ def load(view: View) -> Grid:
     return Grid(
         "tab:load",
         escape(
-            f"Load: conversations in flight, pooled over {_load_classes(view)}. Throughput: tokens "
+            f"Load: conversations in flight, pooled over {_load_classes(view)}"
+            f"{_unfilled(view)}. Throughput: tokens "
             "of all conversations ÷ time of the cells. TTFT, TPOT: time to first token, and per "
             "token after it. Accepted: tokens that a verify step yields."
         ),
@@ -381,6 +382,12 @@ def load(view: View) -> Grid:
             for _, row in frame.iterrows()
         ),
     )
+
+
+def _unfilled(view: View) -> str:
+    """The loads that the prompts did not fill, after a semicolon; empty if all are filled."""
+    unfilled = (load for load in view.concurrencies if not view.is_filled(load))
+    return "".join(f"; {view.in_flight(load)}" for load in unfilled)
 
 
 def _load_classes(view: View) -> str:

@@ -131,7 +131,7 @@ def _under_load(view: View) -> Iterator[str]:
         for whom, relation in ((view.baseline, BASELINE), ("the equal chain", EQUAL_WIDTH)):
             if verdicts := _by_verdict(view, relation, concurrency):
                 said.append(f"against {whom} {verdicts}")
-        yield f"With {concurrency} in flight: {'; '.join(said) or 'nothing was measured'}."
+        yield f"With {view.in_flight(concurrency)}: {'; '.join(said) or 'nothing was measured'}."
 
 
 def _by_verdict(view: View, relation: str, concurrency: int) -> str:
@@ -264,7 +264,7 @@ def _turned(view: View, pair: pd.Series) -> Iterator[str]:
     """Classes and loads in which the estimate lies on the other side of 1, decided or not."""
     places = {name: view.comparison_of(pair, name) for name in CLASSES}
     for load in view.concurrencies[1:]:
-        places[f"with {load} in flight"] = view.comparison_of(pair, POOLED, load)
+        places[f"with {view.in_flight(load)}"] = view.comparison_of(pair, POOLED, load)
     turned = [
         f"{place} {ratio_with_interval(there)}"
         for place, there in places.items()

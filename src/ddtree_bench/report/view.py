@@ -10,6 +10,7 @@ import pandas as pd
 from ddtree_bench.charts.data import Tables, lowest_concurrency, titles
 from ddtree_bench.columns import POOLED, TABLES, Column
 from ddtree_bench.config import Config
+from ddtree_bench.session.capacity import FILLED_SHARE
 from ddtree_bench.status import Status
 
 EQUAL_WIDTH = "equal width"
@@ -49,6 +50,23 @@ class View:
         """` with 1 in flight` where other concurrencies were measured, too; else nothing."""
         few, *more = self.concurrencies or [0]
         return f" with {few} in flight" if more else ""
+
+    def is_filled(self, concurrency: int) -> bool:
+        """Whether the prompts were enough to keep so many in flight; True if nobody knows."""
+        return not self._mean_in_flight(concurrency) < FILLED_SHARE * concurrency
+
+    def in_flight(self, concurrency: int) -> str:
+        """`8 in flight`; with the mean beside it where the prompts did not fill that."""
+        if self.is_filled(concurrency):
+            return f"{concurrency} in flight"
+        mean = self._mean_in_flight(concurrency)
+        return f"{concurrency} asked for and {mean:.1f} in flight on average"
+
+    def _mean_in_flight(self, concurrency: int) -> float:
+        """Over the cells that succeeded; NaN without one that says it."""
+        cells = self.tables["cells"]
+        here = cells[(cells["concurrency"] == concurrency) & (cells["status"] == Status.OK)]
+        return float(here["mean_in_flight"].mean())
 
     @property
     def asks_original(self) -> bool:

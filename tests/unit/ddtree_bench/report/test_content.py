@@ -211,6 +211,9 @@ def test_the_first_page_speaks_of_every_concurrency(made: Make) -> None:
     assert "With 8 in flight: highest pooled speed, by estimate: chain 8 & $co_1, 999.0" in said
     assert "slower: tree 15/8; against the equal chain" in said
     assert "tree 15/8 against plain: by estimate on the other side of 1: with 8 in flight" in said
+    cells = tables["cells"].assign(concurrency=8, status="ok", mean_in_flight=3.2)
+    said = "\n".join(first_page(made("full", cells=cells, **both)))
+    assert "With 8 asked for and 3.2 in flight on average: highest pooled speed" in said
 
 
 def first_page(context: dict[str, Any]) -> list[str]:
