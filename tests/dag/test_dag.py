@@ -290,6 +290,8 @@ def test_an_interrupted_run_leaves_nothing_and_resumes(project, how):
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # a shell's background jobs, which these tests may be one of, pass on that they ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for(lambda: list(project.folder.glob("results/demo/sessions/chain/*/*.server.log")))
     if how is signal.SIGINT:
