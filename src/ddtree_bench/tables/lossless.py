@@ -10,7 +10,7 @@ answers that do not end before the token limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,6 +79,8 @@ class LosslessTable:
     _places: list[TopLogprobs] = field(default_factory=list)
     _tops: dict[tuple[Question, int], dict[int, float]] = field(default_factory=dict)
     """What the target thought at places of the references."""
+    _strays: int = 0
+    """Places of other answers than the references."""
     _loops: dict[bytes, bool] = field(default_factory=dict)
 
     def add_cell(self, measured: MeasuredCell) -> None:
@@ -97,7 +99,9 @@ class LosslessTable:
     def frame(self) -> pd.DataFrame:
         """A row a server, also where nothing could be compared."""
         references = _first_answers(self._answers.get(self.config.analysis.baseline, ()))
-        self._tops = _tops(self._places, references)
+        own = list(_of_references(self._places, references))
+        self._strays = len(self._places) - len(own)
+        self._tops = {(place.question, place.position): dict(place.top) for place in own}
         limit = self._near_tie_nats(references)
         rows = (self._row(server, references, limit) for server in self.config.servers)
         return frame_of(rows, LOSSLESS)
@@ -145,9 +149,7 @@ class LosslessTable:
         longer, shorter = _discordant(first, references, lambda answer: not answer.cut)
         faults = judged[Judgement.FAULT]
         said = self._faults(faults, limit, (worse, better), (longer, shorter))
-        strays = None
-        if server == self.config.analysis.baseline:
-            strays = sum(not _is_of_reference(place, references) for place in self._places)
+        strays = self._strays if server == self.config.analysis.baseline else None
         noted = f"{strays} recorded places are of other answers and left out" if strays else ""
         lacking = (NOT_COMPARED, noted or "no greedy answer with token ids")
         nothing = (SOUND, noted) if compared else lacking
@@ -207,26 +209,18 @@ class LosslessTable:
         return ""
 
 
-def _is_of_reference(place: TopLogprobs, references: Mapping[Question, Answer]) -> bool:
-    """Whether a place is the reference's: of another answer to its question it tells nothing.
+def _of_references(
+    places: Iterable[TopLogprobs], references: Mapping[Question, Answer]
+) -> Iterator[TopLogprobs]:
+    """The places of the references: one of another answer to its question tells nothing.
 
     Places of old do not say whose they are, and are taken for the reference's.
     """
-    reference = references.get(place.question)
-    if reference is None or place.answer_sha256 is None:
-        return True
-    return place.answer_sha256 == answer_sha256(reference.ids)
-
-
-def _tops(
-    places: Iterable[TopLogprobs], references: Mapping[Question, Answer]
-) -> dict[tuple[Question, int], dict[int, float]]:
-    """The most likely tokens at each place of the references."""
-    return {
-        (place.question, place.position): dict(place.top)
-        for place in places
-        if _is_of_reference(place, references)
-    }
+    known = {question: answer_sha256(answer.ids) for question, answer in references.items()}
+    for place in places:
+        wanted = known.get(place.question)
+        if None in (wanted, place.answer_sha256) or place.answer_sha256 == wanted:
+            yield place
 
 
 def _is_worse(worse: int, better: int, alpha: float) -> bool:

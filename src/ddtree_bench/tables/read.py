@@ -54,10 +54,12 @@ def read_sessions(folders: Sequence[Path], config: Config) -> list[RecordedSessi
 def _with_load(measured: MeasuredCell) -> MeasuredCell:
     """The cell, marked if its load fell short: cells of old do not say so by themselves."""
     cell, requests = measured
-    known = any(finding.code is FindingCode.UNDERFILLED for finding in cell.findings)
-    found = () if known else underfilled(cell.cell, requests)
-    marked = cell.model_copy(update={"findings": (*cell.findings, *found)})
-    return MeasuredCell(marked, requests)
+    if any(finding.code is FindingCode.UNDERFILLED for finding in cell.findings):
+        return measured
+    found = underfilled(cell.cell, requests)
+    if not found:
+        return measured
+    return MeasuredCell(cell.model_copy(update={"findings": (*cell.findings, *found)}), requests)
 
 
 def _launch(path: Path) -> Launch:
