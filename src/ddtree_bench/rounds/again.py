@@ -23,7 +23,7 @@ from ddtree_bench.config import Config
 from ddtree_bench.config.suggest import nearest
 from ddtree_bench.errors import BenchError, ConfigError, Fault
 from ddtree_bench.layout import RunLayout
-from ddtree_bench.rounds.arguments import add_run, config_of, require_same_sample
+from ddtree_bench.rounds.arguments import config_of, require_same_sample, run_parser
 from ddtree_bench.session.store import CellStore, read_cells
 from ddtree_bench.tables.pairs import Pair, pairs_of
 
@@ -95,12 +95,7 @@ def _move(path: Path, folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 2 if the configuration is at fault or has no such server."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ddtree_bench.rounds.again",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_run(parser)
+    parser = run_parser("again", __doc__)
     parser.add_argument("server", help="key under `servers`")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--opponents", action="store_true", help="it and its opponents only")

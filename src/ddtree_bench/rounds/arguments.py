@@ -22,6 +22,17 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all runs")
 
 
+def run_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """A parser of `python -m ddtree_bench.rounds.NAME` with what `add_run` adds."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m ddtree_bench.rounds.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_run(parser)
+    return parser
+
+
 def config_of(given: argparse.Namespace) -> Config:
     """The configuration that the arguments of `add_run` name.
 

@@ -7,7 +7,6 @@ the output states.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -20,7 +19,7 @@ from ddtree_bench.errors import BenchError
 from ddtree_bench.layout import RunLayout
 from ddtree_bench.prompts import prompts_of
 from ddtree_bench.records import CellId
-from ddtree_bench.rounds.arguments import add_run, config_of
+from ddtree_bench.rounds.arguments import config_of, run_parser
 from ddtree_bench.rounds.replies import lacking
 from ddtree_bench.rounds.schedule import Turn, schedule_of
 from ddtree_bench.session.cells import cells_of
@@ -171,13 +170,7 @@ def render(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the plan of a configuration; 2 if it is faulty."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ddtree_bench.rounds.plan",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_run(parser)
-    given = parser.parse_args(arguments)
+    given = run_parser("plan", __doc__).parse_args(arguments)
     try:
         config = config_of(given)
         for line in render(config, plan(config, given.results), given.results):

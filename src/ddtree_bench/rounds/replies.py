@@ -14,7 +14,6 @@ configuration or this machine is at fault.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from ddtree_bench.layout import RunLayout
 from ddtree_bench.prompts import Prompt, conversations
 from ddtree_bench.records import Launch, RequestRecord
 from ddtree_bench.replies import Replies, read_replies, replies_text
-from ddtree_bench.rounds.arguments import add_run, config_of
+from ddtree_bench.rounds.arguments import config_of, run_parser
 from ddtree_bench.session.interrupts import exit_in_order
 from ddtree_bench.session.run import Session, run
 from ddtree_bench.session.spec import NOT_MEASURED, SessionSpec
@@ -214,12 +213,7 @@ def _model_sha256(path: Path) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code is explained above."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ddtree_bench.rounds.replies",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_run(parser)
+    parser = run_parser("replies", __doc__)
     parser.add_argument("--attempt", type=int, default=1, help="counts from 1")
     given = parser.parse_args(arguments)
     logging.basicConfig(format="%(levelname)s: %(message)s")

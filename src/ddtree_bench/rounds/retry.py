@@ -6,7 +6,6 @@ Cells that were measured stay in the store, so that a retried session measures o
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from ddtree_bench.config import Config
 from ddtree_bench.errors import BenchError
 from ddtree_bench.layout import RunLayout
-from ddtree_bench.rounds.arguments import add_run, config_of, require_same_sample
+from ddtree_bench.rounds.arguments import config_of, require_same_sample, run_parser
 from ddtree_bench.rounds.schedule import schedule_of
 from ddtree_bench.session.store import read_cells
 from ddtree_bench.status import Status
@@ -47,13 +46,7 @@ def _statuses(session: Path) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 2 if the configuration is at fault."""
-    parser = argparse.ArgumentParser(
-        prog="python -m ddtree_bench.rounds.retry",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_run(parser)
-    given = parser.parse_args(arguments)
+    given = run_parser("retry", __doc__).parse_args(arguments)
     try:
         print(*failed_sessions(config_of(given), given.results))
     except BenchError as error:
