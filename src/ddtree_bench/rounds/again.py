@@ -62,7 +62,7 @@ def _require_server(config: Config, server: str) -> None:
 
 def _joined(servers: set[str], config: Config) -> set[str]:
     """The servers and all that one of them is compared with."""
-    pairs = [{pair.candidate, pair.reference} for pair in pairs_of(config)]
+    pairs = [set(pair.servers) for pair in pairs_of(config)]
     return servers.union(*(pair for pair in pairs if pair & servers))
 
 

@@ -129,7 +129,7 @@ class Comparisons:
         for pair in pairs_of(self._config):
             for concurrency in self._concurrencies():
                 asked = self._asked_classes(pair, concurrency)
-                shared = self._speeds.shared_classes([pair.candidate, pair.reference], concurrency)
+                shared = self._speeds.shared_classes(pair.servers, concurrency)
                 if asked:
                     lacking = tuple(name for name in asked if name not in shared)
                     yield Case(pair, POOLED, concurrency, shared, lacking)
@@ -145,9 +145,7 @@ class Comparisons:
             if pair.relation != BASELINE:
                 continue
             shared = {
-                concurrency: self._speeds.shared_classes(
-                    [pair.candidate, pair.reference], concurrency
-                )
+                concurrency: self._speeds.shared_classes(pair.servers, concurrency)
                 for concurrency in self._concurrencies()
             }
             levels = {concurrency: names for concurrency, names in shared.items() if names}
@@ -170,7 +168,7 @@ class Comparisons:
         )
 
     def _outcome(self, case: Case) -> Outcome:
-        servers = [case.pair.candidate, case.pair.reference]
+        servers = case.pair.servers
         obstacle = self._not_comparable(case, servers)
         if obstacle is not None:
             return Outcome(case, obstacle=obstacle)
@@ -243,8 +241,7 @@ class Comparisons:
         case, matched = outcome.case, outcome.matched
         if matched is None or self._decoding is None:
             return None
-        servers = [case.pair.candidate, case.pair.reference]
-        where = (servers, case.classes, case.concurrency)
+        where = (case.pair.servers, case.classes, case.concurrency)
         try:
             after = self._decoding.matched(*where, matched.launches)
         except NotEnoughData:
@@ -353,7 +350,7 @@ def _verdict(
     """The verdict and the sentence that explains it."""
     verdict, detail = _by_speed(outcome, judged, rule)
     pair = outcome.case.pair
-    running = [name for name in (pair.candidate, pair.reference) if name in attached]
+    running = [name for name in pair.servers if name in attached]
     if running and verdict is not Verdict.NOT_TESTED:
         verdict, detail = (
             Verdict.UNDECIDED,

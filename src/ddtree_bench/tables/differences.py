@@ -54,7 +54,7 @@ def difference_frame(launches: Sequence[Launch], config: Config) -> pd.DataFrame
 
 def _rows(newest: Mapping[str, Launch], config: Config) -> Iterator[Mapping[str, Value]]:
     for pair in pairs_of(config):
-        name, reference = pair.candidate, pair.reference
+        name, reference = pair.servers
         if name not in newest or reference not in newest:
             continue
         one, other = _facts(newest[name]), _facts(newest[reference])

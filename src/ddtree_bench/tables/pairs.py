@@ -20,6 +20,11 @@ class Pair:
     tested: bool = True
     """False: shown beside the planned comparisons, without a test."""
 
+    @property
+    def servers(self) -> tuple[str, str]:
+        """Candidate and reference."""
+        return self.candidate, self.reference
+
 
 def pairs_of(config: Config) -> Iterator[Pair]:
     """Every server against the baseline, then against its other opponents.
